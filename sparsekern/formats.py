@@ -1,0 +1,245 @@
+"""Sparse matrices as values: a `Topology` says where the nonzeros are, a `Csr` adds what they hold.
+
+Structure and values are kept apart because everything expensive (row order, device copies, plans)
+depends on structure alone, and structure outlives many sets of values.
+"""
+
+import weakref
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+OFFSET_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
+INDEX_DTYPE = np.dtype(np.int32)
+VALUE_DTYPE = np.dtype(np.float32)
+
+
+def _frozen_view(name, array, dtypes):
+    """A read-only view of a contiguous 1-D `array` whose dtype is one of `dtypes`."""
+    wanted = " or ".join(d.name for d in dtypes)
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array of {wanted}")
+    if array.dtype not in dtypes:
+        cast = f"{name}.astype(np.{dtypes[0].name})"
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be {wanted}: pass {cast}")
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}; it must be one-dimensional")
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """Where the nonzeros of an (m, k) matrix are, in CSR.
+
+    Row i owns positions `offsets[i] : offsets[i + 1]` of `columns`. Columns may repeat (entries add
+    up) and need no order. `offsets` need not start at 0, so a slice of rows shares its arrays with
+    the whole matrix. The arrays must not be changed afterwards; they are checked once, here.
+
+    offsets: (m + 1,) int32 or int64, not decreasing, within `[0, len(columns)]`.
+    columns: (stored,) int32, each in `[0, k)`.
+    shape: (m, k).
+
+    Raises TypeError for a wrong kind or dtype, ValueError for a wrong shape or value.
+    """
+
+    offsets: np.ndarray
+    columns: np.ndarray
+    shape: tuple[int, int]
+    _derived: dict = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self):
+        set_ = object.__setattr__
+        set_(self, "offsets", _frozen_view("offsets", self.offsets, OFFSET_DTYPES))
+        set_(self, "columns", _frozen_view("columns", self.columns, (INDEX_DTYPE,)))
+        if len(self.shape) != 2 or min(self.shape) < 0:
+            raise ValueError(f"shape is {self.shape}; it must be two sizes, neither negative")
+        m, k = (int(size) for size in self.shape)
+        set_(self, "shape", (m, k))
+        if max(m, k) >= 2**31:
+            raise ValueError(f"shape is {self.shape}; each size must be below 2**31")
+        if len(self.offsets) != m + 1:
+            raise ValueError(f"offsets has {len(self.offsets)} entries; {m} rows need {m + 1}")
+        self._check_offsets()
+        self._check_columns()
+
+    def _check_offsets(self):
+        steps = np.diff(self.offsets)
+        if (steps < 0).any():
+            row = int(np.argmax(steps < 0))
+            start, stop = self.offsets[row], self.offsets[row + 1]
+            raise ValueError(f"offsets decreases from {start} to {stop} at row {row}; it must not decrease")
+        if self.offsets[0] < 0 or self.offsets[-1] > len(self.columns):
+            raise ValueError(
+                f"offsets runs from {self.offsets[0]} to {self.offsets[-1]}; "
+                f"it must stay within [0, {len(self.columns)}], the length of columns"
+            )
+        if len(steps) and steps.max() >= 2**31:
+            raise ValueError(f"a row holds {steps.max()} entries; each row must hold fewer than 2**31")
+
+    def _check_columns(self):
+        k = self.shape[1]
+        wrong = (self.columns < 0) | (self.columns >= k)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise ValueError(f"columns[{at}] is {self.columns[at]}; it must be in [0, {k})")
+
+    @property
+    def stored(self):
+        """Length of `columns` and of any values: at least `nnz`."""
+        return len(self.columns)
+
+    @cached_property
+    def nnz(self):
+        return int(self.offsets[-1] - self.offsets[0])
+
+    @cached_property
+    def row_lengths(self):
+        """(m,) nonzeros of each row."""
+        return np.diff(self.offsets)
+
+    def derive(self, key, make):
+        """What `make()` returns, computed once for `key` and kept as long as this topology."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def row_order(self, bundle, bin, rows_per_block):
+        """(m,) int32: the row that each position of the grid works on (row swizzle, paper section V-C).
+
+        The two halves of the swizzle can be had apart. `bundle` puts rows of like length into one
+        block, `bin` launches the blocks with the most work first. Both: longest row first.
+        """
+        make = lambda: _row_order(self.row_lengths, bundle, bin, rows_per_block)  # noqa: E731
+        return self.derive(("row_order", bundle, bin, rows_per_block), make)
+
+
+def _row_order(lengths, bundle, bin, rows_per_block):
+    rows = np.arange(len(lengths), dtype=np.int32)
+    if bundle:
+        rows = rows[np.argsort(-lengths, kind="stable")]
+    if bundle == bin:
+        return rows
+    # One half alone: reorder whole blocks, leaving the rows of each together. The last block may be
+    # short, and must stay last, or it would shift every later row out of its block.
+    whole = len(rows) // rows_per_block * rows_per_block
+    blocks = rows[:whole].reshape(-1, rows_per_block)
+    key = -lengths[blocks].max(axis=1, initial=0) if bin else blocks.min(axis=1, initial=len(rows))
+    return np.concatenate([blocks[np.argsort(key, kind="stable")].ravel(), rows[whole:]])
+
+
+@dataclass(frozen=True, eq=False)
+class Csr:
+    """A sparse (m, k) matrix: a topology and its float32 values, shape (stored,).
+
+    `a @ b` is `spmm(a, b)`. Values may be edited freely; structure may not.
+    """
+
+    topology: Topology
+    values: np.ndarray
+
+    def __post_init__(self):
+        check_values("values", self.values, self.topology)
+
+    @classmethod
+    def from_arrays(cls, offsets, columns, values, shape):
+        return cls(Topology(offsets, columns, shape), values)
+
+    @property
+    def shape(self):
+        return self.topology.shape
+
+    @property
+    def nnz(self):
+        return self.topology.nnz
+
+    @property
+    def dtype(self):
+        return self.values.dtype
+
+    def with_values(self, values):
+        """The same structure with other values."""
+        return Csr(self.topology, values)
+
+    def to_scipy(self):
+        """A `scipy.sparse.csr_array` of the same entries, sharing memory where it can."""
+        t = self.topology
+        kept = slice(int(t.offsets[0]), int(t.offsets[-1]))
+        parts = (self.values[kept], t.columns[kept], t.offsets - t.offsets[0])
+        return sp.csr_array(parts, shape=t.shape)
+
+    def __matmul__(self, b):
+        from sparsekern.ops import spmm  # at call time: imports run one way, ops knows formats
+
+        return spmm(self, b)
+
+    def __repr__(self):
+        m, k = self.shape
+        return f"Csr({m} x {k}, {self.nnz} nonzeros, {self.dtype})"
+
+
+def check_values(name, values, topology):
+    """Raises TypeError or ValueError unless `values` can be the values of `topology`."""
+    if not isinstance(values, np.ndarray):
+        raise TypeError(f"{name} is a {type(values).__name__}; it must be a NumPy array of float32")
+    if values.dtype != VALUE_DTYPE:
+        raise TypeError(
+            f"{name} has dtype {values.dtype}; sparsekern computes in float32: "
+            "cast once with .astype(np.float32)"
+        )
+    if values.shape != (topology.stored,):
+        raise ValueError(f"{name} has shape {values.shape}; this structure needs ({topology.stored},)")
+
+
+_wrapped = {}  # id of a foreign matrix -> (weak reference, fingerprint, Topology)
+
+
+def as_csr(a):
+    """`a` as a `Csr`: itself, or a SciPy CSR matrix or array, wrapped without copying its values.
+
+    A foreign structure is checked and wrapped once and remembered by identity, memory, shape, dtype
+    and nnz. Whoever edits one in place calls `invalidate`. 64-bit column indices are converted then.
+
+    Raises TypeError for any other type, naming the conversion, since converting costs.
+    """
+    if isinstance(a, Csr):
+        return a
+    if not (sp.issparse(a) and a.format == "csr"):
+        raise TypeError(f"a is a {type(a).__name__}; it must be in CSR: {_conversion(a)}")
+    if a.ndim != 2:
+        raise ValueError(f"a has shape {a.shape}; it must be two-dimensional")
+    if a.data.dtype != VALUE_DTYPE:
+        check_values("a.data", a.data, None)
+    fingerprint = (a.indptr.ctypes.data, a.indices.ctypes.data, a.shape, a.indices.dtype, len(a.indices))
+    known = _wrapped.get(id(a))
+    if known is None or known[0]() is not a or known[1] != fingerprint:
+        known = (weakref.ref(a, lambda _, key=id(a): _wrapped.pop(key, None)), fingerprint, _wrap(a))
+        _wrapped[id(a)] = known
+    return Csr(known[2], a.data)
+
+
+def _wrap(a):
+    columns = a.indices
+    if columns.dtype != INDEX_DTYPE and np.issubdtype(columns.dtype, np.integer):
+        in_range = len(columns) == 0 or (columns.min() >= 0 and columns.max() < a.shape[1])
+        if not in_range:
+            at = int(np.argmax((columns < 0) | (columns >= a.shape[1])))
+            raise ValueError(f"columns[{at}] is {columns[at]}; it must be in [0, {a.shape[1]})")
+        columns = columns.astype(INDEX_DTYPE)
+    return Topology(a.indptr, columns, a.shape)
+
+
+def _conversion(a):
+    if sp.issparse(a):
+        return "convert once with a.tocsr()"
+    if isinstance(a, np.ndarray):
+        return "convert once with scipy.sparse.csr_array(a)"
+    return "pass a sparsekern.Csr or a SciPy csr_array"
+
+
+def invalidate(a):
+    """Forgets what is remembered of the foreign matrix `a`, whose structure was edited in place."""
+    _wrapped.pop(id(a), None)
