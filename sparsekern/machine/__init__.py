@@ -1,0 +1,1 @@
+"""How a kernel reaches hardware, or does without."""

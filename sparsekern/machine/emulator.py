@@ -1,0 +1,273 @@
+"""Runs kernel functions on the CPU, exactly, and watches them.
+
+A launch takes the same Python function that would be compiled, gives it a `cuda` and `lanes` of its
+own, and runs each lane as a greenlet that switches away at barriers and collectives. Blocks run one
+after another; within a block each lane runs until it has to wait.
+
+Exact: integers wrap when stored or cast to int32, float32 arithmetic rounds as on the device, a fused
+multiply-add rounds once. Lanes that have exited are not waited for at a barrier, as on hardware.
+
+Watched: each access, for bounds, alignment and memory that nothing was written to (a negative index
+is out of bounds); each barrier, for lanes that never come. Arguments are copied in, and results
+copied out only when the whole launch has succeeded.
+"""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from greenlet import getcurrent, greenlet
+
+from sparsekern.machine.arithmetic import Float32
+from sparsekern.machine.memory import UNWRITTEN, Memory
+from sparsekern.machine.vocabulary import Cuda, Lanes, Rebuilder
+
+WARP = 32
+
+
+class EmulatorError(RuntimeError):
+    """A kernel did what hardware would not survive or does not define.
+
+    kind: "out of bounds", "misaligned", "unwritten", "read-only", "deadlock", "collective",
+    "unsupported" or "exception". line: of the kernel's source `file`. block, thread: (x, y, z).
+    """
+
+    def __init__(self, kind, detail, place, block, thread):
+        file, line = place
+        super().__init__(
+            f"{kind}: {detail}\n  at {file}:{line}, block {tuple(block)}, thread {tuple(thread)}"
+        )
+        self.kind, self.file, self.line = kind, file, line
+        self.block, self.thread = tuple(block), tuple(thread)
+
+
+class Dim3(NamedTuple):
+    x: int
+    y: int = 1
+    z: int = 1
+
+
+@dataclass
+class Counts:
+    """What the lanes of a launch did, added up over lanes.
+
+    loads, stores: accesses by (space, bytes each), space "global" or "shared".
+    fma: fused multiply-adds of one element. barriers, shuffles, votes: calls.
+    """
+
+    lanes: int = 0
+    fma: int = 0
+    barriers: int = 0
+    shuffles: int = 0
+    votes: int = 0
+    loads: Counter = field(default_factory=Counter)
+    stores: Counter = field(default_factory=Counter)
+
+    def add_memory(self, memory):
+        for mine, theirs in ((self.loads, memory.loads), (self.stores, memory.stores)):
+            for width, accesses in enumerate(theirs):
+                if accesses:
+                    mine[memory.space, width * memory.dtype.itemsize] += accesses
+
+    def accesses(self, space):
+        """(loads, stores) in `space`."""
+        return tuple(
+            sum(n for (where, _), n in c.items() if where == space) for c in (self.loads, self.stores)
+        )
+
+    def bytes(self, space):
+        """(bytes loaded, bytes stored) in `space`, as lanes asked for them."""
+        tables = (self.loads, self.stores)
+        return tuple(sum(n * size for (where, size), n in c.items() if where == space) for c in tables)
+
+
+class Lane:
+    """One thread of a block: its place, its greenlet, and the answer it will go on with."""
+
+    __slots__ = ("thread", "warp", "id", "greenlet", "answer")
+
+    def __init__(self, number, thread, function):
+        self.thread, self.warp, self.id = thread, number // WARP, number % WARP
+        self.greenlet, self.answer = greenlet(function), None
+
+
+@dataclass
+class Meeting:
+    """Lanes that wait for the same barrier or collective; mask None is the whole block."""
+
+    name: str
+    warp: int
+    mask: int
+    answer: object  # (lane, {lane id: payload}) -> what the lane gets
+    lanes: list = field(default_factory=list)
+    payloads: dict = field(default_factory=dict)
+
+    def missing(self, live):
+        """Live lanes that it still waits for."""
+        named = live
+        if self.mask is not None:
+            named = [lane for lane in live if lane.warp == self.warp and self.mask >> lane.id & 1]
+        if len(named) == len(self.lanes):
+            return []
+        here = set(map(id, self.lanes))
+        return [lane for lane in named if id(lane) not in here]
+
+    def __str__(self):
+        return self.name if self.mask is None else f"{self.name} with mask {self.mask:#010x}"
+
+
+class Machine:
+    """Runs the blocks of one launch; what the kernel's `cuda` and `lanes` talk to."""
+
+    def __init__(self, function, grid, block):
+        self.grid, self.block = Dim3(*grid), Dim3(*block)
+        self.counts = Counts()
+        self.cuda = Cuda(self)
+        rebuilder = Rebuilder(self.cuda, Lanes(self.counts))
+        self.function, self.codes = rebuilder.rebuild(function), rebuilder.codes
+
+    def run(self, arguments):
+        for z, y, x in product(*map(range, reversed(self.grid))):
+            self.cuda.blockIdx = Dim3(x, y, z)
+            self._run_block(arguments)
+
+    def _run_block(self, arguments):
+        self.hub, self.meetings, self.shared = getcurrent(), {}, {}
+        places = [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(self.block)))]
+        self.live = [Lane(number, place, self.function) for number, place in enumerate(places)]
+        self.counts.lanes += len(self.live)
+        for lane in self.live:
+            self._resume(lane, *arguments)
+        while self._let_exited_go():
+            for lane in self._release():
+                self._resume(lane, lane.answer)
+        for memory in self.shared.values():
+            self.counts.add_memory(memory)
+
+    def _let_exited_go(self):
+        self.live = [lane for lane in self.live if not lane.greenlet.dead]
+        return self.live
+
+    def _resume(self, lane, *handed):
+        self.lane, self.cuda.threadIdx = lane, lane.thread
+        try:
+            lane.greenlet.switch(*handed)
+        except EmulatorError:
+            raise
+        except Exception as error:
+            stack = [(frame.f_code, line) for frame, line in _raised_at(error)]
+            self._raise("exception", f"{type(error).__name__}: {error}", stack, lane, error)
+
+    def meet(self, name, mask=None, payload=None, answer=None):
+        """Waits until every live lane of `mask` (None: of the block) has called the same.
+
+        Returns answer(lane, {lane id: payload}), if there is an `answer`.
+        """
+        lane = self.lane
+        if mask is not None:
+            mask &= 0xFFFFFFFF
+            if not mask >> lane.id & 1:
+                self.fail(
+                    "collective", f"{name} with mask {mask:#010x} does not name its caller, lane {lane.id}"
+                )
+        warp = None if mask is None else lane.warp
+        meeting = self.meetings.setdefault((name, warp, mask), Meeting(name, warp, mask, answer))
+        meeting.lanes.append(lane)
+        meeting.payloads[lane.id] = payload
+        return self.hub.switch()
+
+    def _release(self):
+        """The lanes whose barrier or collective is complete, answered."""
+        complete = [key for key, meeting in self.meetings.items() if not meeting.missing(self.live)]
+        if not complete:
+            self._deadlock()
+        ready = []
+        for meeting in map(self.meetings.pop, complete):
+            for lane in meeting.lanes:
+                self.lane = lane
+                lane.answer = meeting.answer and meeting.answer(lane, meeting.payloads)
+            ready += meeting.lanes
+        return ready
+
+    def _deadlock(self):
+        # A barrier of a warp before one of the block: its mask says whom it should not have waited for.
+        meeting = min(self.meetings.values(), key=lambda meeting: meeting.mask is None)
+        elsewhere = Counter()
+        for lane in meeting.missing(self.live):
+            other = next(m for m in self.meetings.values() if lane in m.lanes)
+            elsewhere[f"in {other} at line {self._place(_stack(lane.greenlet.gr_frame))[1]}"] += 1
+        waits = ", ".join(f"{count} wait {where}" for where, count in elsewhere.items())
+        self.lane = meeting.lanes[0]
+        self.fail("deadlock", f"{meeting} waits for {elsewhere.total()} lanes that never come: {waits}")
+
+    def fail(self, kind, detail):
+        """Raises the EmulatorError of what the current lane is doing."""
+        running = getcurrent() is self.lane.greenlet
+        self._raise(
+            kind, detail, _stack(sys._getframe() if running else self.lane.greenlet.gr_frame), self.lane
+        )
+
+    def _raise(self, kind, detail, stack, lane, cause=None):
+        error = EmulatorError(kind, detail, self._place(stack), self.cuda.blockIdx, lane.thread)
+        raise error from cause
+
+    def _place(self, stack):
+        """(file, line) of the innermost frame of the kernel or a helper of it."""
+        inside = ((code.co_filename, line) for code, line in stack if code in self.codes)
+        return next(inside, ("<unknown>", 0))
+
+
+def _stack(frame):
+    """(code, line) from `frame` outwards."""
+    while frame is not None:
+        yield frame.f_code, frame.f_lineno
+        frame = frame.f_back
+
+
+def _raised_at(error):
+    """(frame, line) of the traceback of `error`, innermost first."""
+    frames, traceback = [], error.__traceback__
+    while traceback is not None:
+        frames.append((traceback.tb_frame, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return reversed(frames)
+
+
+def _copy_in(machine, name, array, poisoned):
+    typed = map(Float32, array.tolist()) if array.dtype == np.float32 else array.tolist()
+    cells = [UNWRITTEN] * len(array) if poisoned else list(typed)
+    skew = array.ctypes.data // array.itemsize if array.size else 0
+    return Memory(machine.fail, name, "global", cells, array.dtype, skew, writeable=array.flags.writeable)
+
+
+def _copy_out(memory, array):
+    written = [at for at, cell in enumerate(memory.cells) if cell is not UNWRITTEN]
+    array[written] = [memory.cells[at] for at in written]
+
+
+def emulate(function, grid, block, arguments, outputs=()):
+    """Runs `function` on `grid` blocks of `block` threads, and returns its `Counts`.
+
+    arguments: contiguous 1-D NumPy arrays (updated in place at the end) and Python numbers.
+    outputs: names of parameters whose arrays hold nothing yet: reading them is an error, and elements
+    the kernel does not write keep their value.
+
+    Raises EmulatorError, with no array changed.
+    """
+    machine = Machine(function, grid, block)
+    names = machine.function.__code__.co_varnames
+    arrays, handed = {}, []
+    for name, value in zip(names, arguments, strict=False):
+        if isinstance(value, np.ndarray):
+            memory = _copy_in(machine, name, value, name in outputs)
+            arrays[name], value = (memory, value), memory
+        handed.append(value)
+    machine.run(handed)
+    for memory, array in arrays.values():
+        machine.counts.add_memory(memory)
+        if any(memory.stores):
+            _copy_out(memory, array)
+    return machine.counts

@@ -1,0 +1,174 @@
+"""The vocabulary of a lane: what a kernel may say beyond Python, arrays and `numba.cuda`.
+
+Each primitive becomes one or a few machine instructions through llvmlite; `machine.emulator` gives
+the same names meaning on the CPU. A *fragment* is a tuple of values in registers, as long as the
+vector access that made it. Widths are constants of the factory (names it closes over).
+
+All llvmlite code of the project is in this file: NVVM never merges scalar loads, so vector access
+has to be spelled out, as one load of `<width x element>` at an address aligned to its size.
+"""
+
+from llvmlite import ir
+from numba import cuda, njit, types
+from numba.core import cgutils
+from numba.core.errors import RequireLiteralValue, TypingError
+from numba.core.extending import intrinsic
+
+PRIMITIVES = ("load", "load_if", "store", "take", "fma", "axpy", "scale")
+FULL_MASK = 0xFFFFFFFF
+
+
+def _literal_width(width):
+    if not isinstance(width, types.IntegerLiteral):
+        raise RequireLiteralValue("width must be a constant that the factory closes over")
+    return width.literal_value
+
+
+def _address(context, builder, array_type, array, index_type, index):
+    data = context.make_array(array_type)(context, builder, array).data
+    index = context.cast(builder, index, index_type, types.intp)
+    return builder.gep(data, [index])
+
+
+def _unpack(context, builder, fragment_type, vector):
+    items = [
+        builder.extract_element(vector, ir.Constant(ir.IntType(32), i)) for i in range(len(fragment_type))
+    ]
+    return context.make_tuple(builder, fragment_type, items)
+
+
+def _load(context, builder, array_type, array, index_type, index, fragment_type):
+    width = len(fragment_type)
+    element = context.get_value_type(array_type.dtype)
+    pointer = _address(context, builder, array_type, array, index_type, index)
+    pointer = builder.bitcast(pointer, ir.VectorType(element, width).as_pointer())
+    size = context.get_abi_sizeof(element)
+    return _unpack(context, builder, fragment_type, builder.load(pointer, align=size * width))
+
+
+@intrinsic
+def load(typingctx, array, index, width):
+    """`array[index : index + width]` as a fragment, in one access; `index` a multiple of `width`."""
+    fragment = types.UniTuple(array.dtype, _literal_width(width))
+
+    def codegen(context, builder, signature, args):
+        return _load(context, builder, array, args[0], index, args[1], fragment)
+
+    return fragment(array, index, width), codegen
+
+
+@intrinsic
+def load_if(typingctx, wanted, array, index, width):
+    """`load(array, index, width)` where `wanted`, a fragment of zeros elsewhere, without access."""
+    fragment = types.UniTuple(array.dtype, _literal_width(width))
+
+    def codegen(context, builder, signature, args):
+        zero = context.get_constant_null(fragment)
+        before = builder.block
+        with builder.if_then(context.cast(builder, args[0], wanted, types.boolean)):
+            loaded = _load(context, builder, array, args[1], index, args[2], fragment)
+            inside = builder.block
+        result = builder.phi(loaded.type)
+        result.add_incoming(zero, before)
+        result.add_incoming(loaded, inside)
+        return result
+
+    return fragment(wanted, array, index, width), codegen
+
+
+@intrinsic
+def store(typingctx, array, index, fragment):
+    """`array[index : index + len(fragment)] = fragment`, in one access; `index` a multiple of its length."""
+    if not isinstance(fragment, types.UniTuple):
+        raise TypingError(f"store takes a fragment, not {fragment}")
+
+    def codegen(context, builder, signature, args):
+        element = context.get_value_type(array.dtype)
+        vector = ir.Constant(ir.VectorType(element, len(fragment)), ir.Undefined)
+        for i, item in enumerate(cgutils.unpack_tuple(builder, args[2])):
+            item = context.cast(builder, item, fragment.dtype, array.dtype)
+            vector = builder.insert_element(vector, item, ir.Constant(ir.IntType(32), i))
+        pointer = _address(context, builder, array, args[0], index, args[1])
+        size = context.get_abi_sizeof(element)
+        builder.store(vector, builder.bitcast(pointer, vector.type.as_pointer()), align=size * len(fragment))
+        return context.get_dummy_value()
+
+    return types.void(array, index, fragment), codegen
+
+
+@intrinsic
+def take(typingctx, registers, start, width):
+    """`registers[start : start + width]` of a local array as a fragment; no memory access."""
+    fragment = types.UniTuple(registers.dtype, _literal_width(width))
+
+    def codegen(context, builder, signature, args):
+        first = _address(context, builder, registers, args[0], start, args[1])
+        items = [builder.load(cgutils.gep_inbounds(builder, first, i)) for i in range(len(fragment))]
+        return context.make_tuple(builder, fragment, items)
+
+    return fragment(registers, start, width), codegen
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """`a * b + c`, rounded once."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fma(*args)
+
+    return signature_of_floats(a, b, c), codegen
+
+
+def signature_of_floats(*operands):
+    if any(t != types.float32 for t in operands):
+        raise TypingError(f"fma takes float32 operands, not {operands}")
+    return types.float32(*operands)
+
+
+@intrinsic
+def axpy(typingctx, a, x, y, start):
+    """`y[start : start + len(x)] += a * x`, one fused multiply-add an element.
+
+    a: float32. x: a fragment. y: a local array, whose elements stay in registers as long as `start`
+    is a constant once loops are unrolled.
+    """
+    if not isinstance(x, types.UniTuple):
+        raise TypingError(f"axpy takes a fragment x, not {x}")
+
+    def codegen(context, builder, signature, args):
+        first = _address(context, builder, y, args[2], start, args[3])
+        for i, item in enumerate(cgutils.unpack_tuple(builder, args[1])):
+            element = cgutils.gep_inbounds(builder, first, i)
+            builder.store(builder.fma(args[0], item, builder.load(element)), element)
+        return context.get_dummy_value()
+
+    signature_of_floats(a, x.dtype, y.dtype)
+    return types.void(a, x, y, start), codegen
+
+
+@intrinsic
+def scale(typingctx, fragment, factor):
+    """Each int32 of `fragment` times `factor`, as int32: wraps around when it does not fit."""
+
+    def codegen(context, builder, signature, args):
+        factor32 = context.cast(builder, args[1], factor, types.int32)
+        items = [builder.mul(item, factor32) for item in cgutils.unpack_tuple(builder, args[0])]
+        return context.make_tuple(builder, fragment, items)
+
+    return fragment(fragment, factor), codegen
+
+
+@njit(inline="always")
+def warp_max(value, subwarp):
+    """Largest int32 `value` over the subwarps of a warp, by butterfly; every lane of the warp must call."""
+    step = subwarp
+    while step < 32:
+        value = max(value, cuda.shfl_xor_sync(FULL_MASK, value, step))
+        step *= 2
+    return value
+
+
+@njit(inline="always")
+def warp_min(value, subwarp):
+    """Smallest int32 `value` over the subwarps of a warp, as `warp_max`."""
+    return -warp_max(-value, subwarp)

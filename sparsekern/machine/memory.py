@@ -1,0 +1,154 @@
+"""The emulator's memory: flat arrays of Python numbers that check and count every access."""
+
+from array import array
+
+import numpy as np
+
+from sparsekern.machine.arithmetic import CASTS, ZERO, Float32, accumulate
+
+UNWRITTEN = None  # a cell that nothing has been stored in
+WIDEST = 16  # elements in a vector access, at most
+
+
+class Memory:
+    """A global or shared array. `fail(kind, detail)` raises what is wrong with an access.
+
+    skew: elements from an address aligned for any vector to the first cell.
+    """
+
+    def __init__(self, fail, name, space, cells, dtype, skew, writeable=True):
+        self.fail, self.name, self.space, self.cells, self.skew = fail, name, space, cells, skew
+        self.writeable, self.unwritten = writeable, UNWRITTEN in cells
+        self.dtype = np.dtype(dtype)
+        self.cast = CASTS[self.dtype.name]
+        self.zero = ZERO if self.dtype.name == "float32" else 0
+        self.loads = [0] * (WIDEST + 1)  # accesses by width in elements
+        self.stores = [0] * (WIDEST + 1)
+
+    def __len__(self):
+        return len(self.cells)
+
+    @property
+    def size(self):
+        return len(self.cells)
+
+    def load(self, index, width):
+        """`width` elements from `index` on, as one access."""
+        cells = self.cells
+        if index < 0 or index + width > len(cells) or (self.skew + index) % width:
+            self._refuse("read", index, width)
+        self.loads[width] += 1
+        fragment = cells[index : index + width]
+        if self.unwritten and UNWRITTEN in fragment:
+            self.fail("unwritten", f"{self._range(index, width)} read before it was written")
+        return fragment
+
+    def store(self, index, fragment):
+        """The elements of `fragment` to `index` on, as one access."""
+        width = len(fragment)
+        if index < 0 or index + width > len(self.cells) or (self.skew + index) % width or not self.writeable:
+            self._refuse("written", index, width)
+        self.stores[width] += 1
+        self.cells[index : index + width] = map(self.cast, fragment)
+
+    def __getitem__(self, index):
+        try:
+            value = self.cells[index]
+        except IndexError:
+            self._refuse("read", index, 1)
+        if index < 0:
+            self._refuse("read", index, 1)
+        self.loads[1] += 1
+        if value is UNWRITTEN:
+            self.fail("unwritten", f"{self._range(index, 1)} read before it was written")
+        return value
+
+    def __setitem__(self, index, value):
+        if index < 0 or index >= len(self.cells) or not self.writeable:
+            self._refuse("written", index, 1)
+        self.stores[1] += 1
+        self.cells[index] = self.cast(value)
+
+    def _range(self, index, width):
+        return f"{self.name}[{index}]" if width == 1 else f"{self.name}[{index}:{index + width}]"
+
+    def _refuse(self, verb, index, width):
+        what = f"{self._range(index, width)} {verb}"
+        if index < 0 or index + width > len(self.cells):
+            self.fail("out of bounds", f"{what}; {self.name} has {len(self.cells)} elements")
+        if verb == "written" and not self.writeable:
+            self.fail("read-only", what)
+        off = (self.skew + index) % width * self.dtype.itemsize
+        self.fail("misaligned", f"{what} as one vector; its address is {off} bytes past alignment")
+
+
+class Registers:
+    """A local array whose indices are constants after unrolling: it lives in registers, uncounted.
+
+    Multiply-adds are put off until a register is read: many at once are cheaper, and come out the same.
+    `counts.fma` counts them.
+    """
+
+    def __init__(self, fail, size, dtype, counts):
+        self.fail, self.counts, self.cells = fail, counts, [UNWRITTEN] * size
+        self.cast = CASTS[np.dtype(dtype).name]
+        self.pending = {}  # (start, width) -> multipliers, rows one after another
+
+    def __len__(self):
+        return len(self.cells)
+
+    @property
+    def size(self):
+        return len(self.cells)
+
+    def take(self, start, width):
+        if self.pending:
+            self._catch_up()
+        if start < 0 or start + width > len(self.cells):
+            span = f"[{start}]" if width == 1 else f"[{start}:{start + width}]"
+            self.fail("out of bounds", f"register {span} of a local array of {len(self.cells)}")
+        cells = self.cells[start : start + width]
+        if UNWRITTEN in cells:
+            self.fail("unwritten", f"register [{start + cells.index(UNWRITTEN)}] read before it was written")
+        return cells
+
+    def __getitem__(self, index):
+        return self.take(index, 1)[0]
+
+    def __setitem__(self, index, value):
+        if self.pending:
+            self._catch_up()
+        if index < 0 or index >= len(self.cells):
+            self.fail("out of bounds", f"register [{index}] of a local array of {len(self.cells)}")
+        self.cells[index] = self.cast(value)
+
+    def put_off(self, start, width):
+        if any(start < s + w and s < start + width for s, w in self.pending):
+            self._catch_up()
+        waiting = self.pending
+        self.pending = {}
+        self.take(start, width)  # checks
+        self.pending = waiting
+        return self.pending.setdefault((start, width), ([], []))
+
+    def _catch_up(self):
+        for (start, width), (multipliers, rows) in self.pending.items():
+            span = slice(start, start + width)
+            self.counts.fma += len(rows)
+            sums = np.array(self.cells[span], np.float32)
+            accumulate(_float32(multipliers), _float32(rows), sums)
+            self.cells[span] = map(Float32, sums.tolist())
+        self.pending = {}
+
+
+def _float32(numbers):
+    return np.frombuffer(array("f", numbers), np.float32)
+
+
+def axpy(a, x, y, start):
+    """Adds a * x to registers `y` from `start` on."""
+    pending = y.pending.get((start, len(x)))
+    if pending is None:
+        pending = y.put_off(start, len(x))
+    pending[0].append(a)
+    pending[1].extend(x)

@@ -1,0 +1,197 @@
+"""What a kernel may say on the emulator: its `cuda` and `lanes`, and how a function is given them."""
+
+import builtins
+import dis
+import sys
+from types import CellType, FunctionType, SimpleNamespace
+
+import numba
+import numpy as np
+from numba import cuda as compiled_cuda
+
+from sparsekern.machine import arithmetic
+from sparsekern.machine import lanes as compiled_lanes
+from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy
+
+WARP = 32
+DTYPES = {cast: np.dtype(name) for name, cast in arithmetic.CASTS.items()}
+
+
+class Lanes(SimpleNamespace):
+    """The `lanes` of emulated kernels: `PRIMITIVES` here, what is composed of them rebuilt."""
+
+    load = staticmethod(Memory.load)
+    store = staticmethod(Memory.store)
+    take = staticmethod(Registers.take)
+    axpy = staticmethod(axpy)
+
+    def __init__(self, counts):
+        self._counts = counts
+
+    @staticmethod
+    def load_if(wanted, array, index, width):
+        return array.load(index, width) if wanted else [array.zero] * width
+
+    @staticmethod
+    def scale(fragment, factor):
+        return [arithmetic.to_int32(item * factor) for item in fragment]
+
+    def fma(self, a, b, c):
+        self._counts.fma += 1
+        return arithmetic.Float32(arithmetic.fma(a, b, c))
+
+
+class Cuda:
+    """The `cuda` of emulated kernels. A name outside it is an error that names it."""
+
+    warpsize = WARP
+    threadIdx = blockIdx = None  # set by the machine, block by block and lane by lane
+
+    def __init__(self, machine):
+        self._machine = machine
+        self.gridDim, self.blockDim = machine.grid, machine.block
+        self.shared = SimpleNamespace(array=self._shared_array)
+        self.local = SimpleNamespace(array=self._local_array)
+
+    def __getattr__(self, name):
+        known = ", ".join(sorted(n for n in {**vars(Cuda), **vars(self)} if not n.startswith("_")))
+        self._machine.fail("unsupported", f"the emulator has no cuda.{name}; it has {known}")
+
+    @property
+    def laneid(self):
+        return self._machine.lane.id
+
+    def grid(self, dimensions):
+        place = [b * d + t for b, d, t in zip(self.blockIdx, self.blockDim, self.threadIdx, strict=True)]
+        return place[0] if dimensions == 1 else tuple(place[:dimensions])
+
+    # Arrays
+
+    def _shared_array(self, shape, dtype, alignment=None):
+        """One array a block for each place in the program that asks; aligned as asked and no better."""
+        machine, frame = self._machine, sys._getframe(1)
+        key = frame.f_code, frame.f_lasti
+        if key not in machine.shared:
+            dtype = self._dtype(dtype)
+            skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
+            name = f"the shared array of line {frame.f_lineno}"
+            cells = [UNWRITTEN] * self._size(shape)
+            machine.shared[key] = Memory(machine.fail, name, "shared", cells, dtype, skew)
+        return machine.shared[key]
+
+    def _local_array(self, shape, dtype, alignment=None):
+        return Registers(self._machine.fail, self._size(shape), self._dtype(dtype), self._machine.counts)
+
+    def _size(self, shape):
+        if type(shape) is not int:
+            self._machine.fail("unsupported", f"the emulator has arrays of one dimension only, not {shape}")
+        return shape
+
+    def _dtype(self, dtype):
+        if dtype not in DTYPES:
+            names = ", ".join(arithmetic.CASTS)
+            self._machine.fail("unsupported", f"the emulator has no arrays of {dtype}; it has {names}")
+        return DTYPES[dtype]
+
+    # Barriers and collectives: `meet` waits for the lanes and gives each its answer from all payloads
+
+    def syncthreads(self):
+        self._machine.counts.barriers += 1
+        self._machine.meet("syncthreads")
+
+    def syncwarp(self, mask=compiled_lanes.FULL_MASK):
+        self._machine.counts.barriers += 1
+        self._machine.meet("syncwarp", mask)
+
+    def _shuffle(self, name, mask, value, source):
+        machine = self._machine
+        machine.counts.shuffles += 1
+
+        def answer(lane, payloads):
+            _, source = payloads[lane.id]
+            if source not in payloads:
+                machine.fail(
+                    "collective", f"{name} reads lane {source}, which has exited or is not in its mask"
+                )
+            return payloads[source][0]
+
+        return machine.meet(name, mask, (value, source), answer)
+
+    def shfl_sync(self, mask, value, source):
+        return self._shuffle("shfl_sync", mask, value, source % WARP)
+
+    def shfl_xor_sync(self, mask, value, lane_mask):
+        return self._shuffle("shfl_xor_sync", mask, value, self.laneid ^ lane_mask)
+
+    def shfl_up_sync(self, mask, value, delta):
+        source = self.laneid - delta
+        return self._shuffle("shfl_up_sync", mask, value, source if source >= 0 else self.laneid)
+
+    def shfl_down_sync(self, mask, value, delta):
+        source = self.laneid + delta
+        return self._shuffle("shfl_down_sync", mask, value, source if source < WARP else self.laneid)
+
+    def _vote(self, name, mask, predicate, outcome):
+        self._machine.counts.votes += 1
+        return self._machine.meet(name, mask, bool(predicate), lambda _, votes: outcome(votes))
+
+    def all_sync(self, mask, predicate):
+        return self._vote("all_sync", mask, predicate, lambda votes: all(votes.values()))
+
+    def any_sync(self, mask, predicate):
+        return self._vote("any_sync", mask, predicate, lambda votes: any(votes.values()))
+
+    def ballot_sync(self, mask, predicate):
+        return self._vote("ballot_sync", mask, predicate, lambda votes: sum(v << i for i, v in votes.items()))
+
+
+class Rebuilder:
+    """Gives a kernel, and every helper that it calls, the emulated `cuda` and `lanes`."""
+
+    def __init__(self, cuda, lanes):
+        self.cuda, self.lanes = cuda, lanes
+        self.codes = set()  # of all rebuilt functions
+        self._helpers = {}
+        self._translated = {
+            id(getattr(compiled_lanes, n)): getattr(lanes, n) for n in compiled_lanes.PRIMITIVES
+        }
+
+    def rebuild(self, function):
+        function = getattr(function, "py_func", function)
+        code = function.__code__
+        self.codes.add(code)
+        names = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+        globals_ = {
+            n: self._translate(n, function.__globals__[n]) for n in names & function.__globals__.keys()
+        }
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        closure = [CellType(self._translate(*pair)) for pair in zip(code.co_freevars, cells, strict=True)]
+        globals_["__builtins__"] = builtins
+        return FunctionType(code, globals_, function.__name__, function.__defaults__, tuple(closure))
+
+    def _translate(self, name, value):
+        if value is compiled_cuda:
+            return self.cuda
+        if value is compiled_lanes:
+            return self._translate_lanes()
+        if isinstance(value, numba.types.Type) and str(value) in arithmetic.CASTS:
+            return arithmetic.CASTS[str(value)]
+        if id(value) in self._translated:
+            return self._translated[id(value)]
+        if hasattr(value, "py_func"):
+            if value not in self._helpers:
+                self._helpers[value] = self.rebuild(value)
+            return self._helpers[value]
+        if isinstance(value, FunctionType):
+            raise TypeError(
+                f'{name} is a plain function; a kernel can call it once it is @njit(inline="always")'
+            )
+        return value
+
+    def _translate_lanes(self):
+        for name, value in vars(compiled_lanes).items():
+            if hasattr(value, "py_func") and name not in vars(self.lanes):
+                setattr(self.lanes, name, self._translate(name, value))
+            elif isinstance(value, int):
+                setattr(self.lanes, name, value)
+        return self.lanes
