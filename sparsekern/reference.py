@@ -1,0 +1,40 @@
+"""Answers in float64, and how far a float32 answer may be from them."""
+
+import numpy as np
+
+from sparsekern.formats import as_csr
+
+EPSILON = 2.0**-24  # relative error of rounding to float32
+LEAST_NORMAL = 2.0**-126  # float32s below have fewer digits
+
+
+def spmm_reference(a, b):
+    """(C, scale), float64: a @ b by SciPy, and |a| @ |b|, what its rounding errors are relative to."""
+    a = as_csr(a).to_scipy().astype(np.float64)
+    b = np.asarray(b, np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return a @ b, abs(a) @ abs(b)
+
+
+def error(c, reference, scale):
+    """Largest |c - reference| / scale, with 0 / 0 = 0; infinite if a NaN or an Inf is not where it should be.
+
+    Where a scale is below the least normal float32, so that underflow costs digits, that takes its place.
+    """
+    c = np.asarray(c, np.float64)
+    if c.shape != reference.shape:
+        raise ValueError(f"c has shape {c.shape}; the reference has {reference.shape}")
+    finite = np.isfinite(reference)
+    if not np.array_equal(c[~finite], reference[~finite], equal_nan=True):
+        return np.inf
+    difference = np.abs(c[finite] - reference[finite])
+    scale = np.where(scale == 0, 0, np.maximum(scale, LEAST_NORMAL))[finite]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(difference == 0, 0, difference / scale)
+    worst = relative.max(initial=0)
+    return float(worst) if not np.isnan(worst) else np.inf
+
+
+def tolerance(longest):
+    """What `error` may be for sums of up to `longest` products, each added with one rounding."""
+    return max(longest, 1) * EPSILON

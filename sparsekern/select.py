@@ -1,0 +1,46 @@
+"""Which variant for which problem, and why."""
+
+from sparsekern.variants import SpmmVariant
+
+ENOUGH_WARPS = 4096  # about half of what the 132 SMs of an H200 hold at once
+
+
+def _power_of_two(count, most):
+    """The smallest power of two not below `count`, at most `most`."""
+    size = 1
+    while size < count and size < most:
+        size *= 2
+    return size
+
+
+def select(problem):
+    """(variant, reason): a legal variant for `problem`, and why it in a sentence.
+
+    Widest vectors that the operands allow; a strip wide enough for one warp to fill, narrower when n
+    is small; a row split over several subwarps when there are too few rows to fill a GPU.
+    """
+    p = problem
+    vector = max((v for v in (1, 2, 4) if not SpmmVariant(vector=v).check(p)), default=1)
+    lanes = _power_of_two(-(-p.n // vector), 32)
+    if vector * 16 < p.n <= 512:
+        lanes = 16
+    items = 2 if p.n > 512 and p.rows.mean >= 32 else 1
+    warps = p.m * -(-p.n // (lanes * vector * items)) * lanes / 32
+    split = 4 if warps < ENOUGH_WARPS and p.rows.mean >= 16 else 1
+    rows = max(_power_of_two(256 // (lanes * split), 32), 32 // (lanes * split))
+    fixed = dict(vector=vector, subwarp=lanes, items=items, rows_per_block=rows, split=split)
+    staged = dict(
+        stage=True, tile_k=16 if split > 1 else 32, stage_pad=4, unroll_residue=True,
+        bundle=True, bin=True, uniform_trip=True, uniform_branch=True,
+    )  # fmt: skip
+    for sparse_vector, prescale in ((4, True), (2, True), (1, True), (4, False), (2, False), (1, False)):
+        roma = sparse_vector > 1
+        variant = SpmmVariant(**fixed, **staged, sparse_vector=sparse_vector, roma=roma, prescale=prescale)
+        if not variant.check(p):
+            break
+    reason = (
+        f"vector={vector}: the widest that B, C and their leading dimensions allow; "
+        f"{lanes} lanes and items={items} for n={p.n}; "
+        f"split={split}: {warps:.0f} warps unsplit, rows of {p.rows.mean:.1f} nonzeros"
+    )
+    return variant, reason
