@@ -1,0 +1,96 @@
+"""Command line: python -m sparsekern demo | doctor."""
+
+import argparse
+import os
+import sys
+import time
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from sparsekern import doctor
+from sparsekern.datasets import ROOT_VARIABLE, dlmc, look_alike
+from sparsekern.machine.launch import backend
+from sparsekern.study.ladder import climb, table
+from sparsekern.variants import LADDERS
+
+LAYER = (
+    "transformer/magnitude_pruning/0.95/"
+    "body_encoder_layer_5_self_attention_multihead_attention_output_transform_fully_connected.smtx"
+)
+ALLOWED_ERROR = 1e-6
+
+
+def demo_layer(root=None):
+    """(name, Csr) of the layer that the demo runs on: real if there is a DLMC tree, else a look-alike."""
+    if root is None and not os.environ.get(ROOT_VARIABLE):
+        return f"look-alike of {LAYER}", look_alike(LAYER)
+    layers = dlmc(root)
+    layer = next((layer for layer in layers if layer.name == LAYER), layers[0])
+    return layer.name, layer.load()
+
+
+def demo(arguments):
+    """Runs the ladder; 0 if every step's error is within `ALLOWED_ERROR`."""
+    console = Console()
+    name, a = demo_layer(arguments.dlmc)
+    b = np.random.default_rng(1).standard_normal((a.shape[1], arguments.n), dtype=np.float32)
+    ladder, where = LADDERS["spmm"], backend()
+    console.print(f"SpMM on {name}", soft_wrap=True)
+    sparsity = 1 - a.nnz / np.prod(a.shape)
+    console.print(
+        f"{a.shape[0]} x {a.shape[1]}, {sparsity:.1%} sparse, n = {arguments.n}, on {_place(where)}"
+    )
+    started, rungs = time.monotonic(), []
+    progress = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console)
+    with progress:
+        task = progress.add_task("", total=len(ladder))
+        steps = climb(a, b, ladder, where)
+        for step, _ in ladder:
+            progress.update(task, description=step)
+            rungs.append(next(steps))
+            progress.advance(task)
+    console.print(table(rungs))
+    worst = max(rung.error for rung in rungs)
+    verdict = "all agree" if worst <= ALLOWED_ERROR else "DISAGREE"
+    console.print(
+        f"{len(rungs)} steps, {verdict} with SciPy in float64: largest error {worst:.1e} "
+        f"(at most {ALLOWED_ERROR:.0e}); {time.monotonic() - started:.0f} s"
+    )
+    return int(not worst <= ALLOWED_ERROR)
+
+
+def _place(where):
+    if where == "emulator":
+        return "the emulator: counts are lane by lane, time needs a GPU"
+    from sparsekern.study.cost import Gpu
+
+    return Gpu.current().name
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(prog="python -m sparsekern", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo_parser = commands.add_parser("demo", help="run the SpMM ladder on one layer")
+    demo_parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC, if set")
+    demo_parser.add_argument("--n", type=_size, default=64, help="columns of B (default 64)")
+    commands.add_parser("doctor", help="what this machine offers, what is missing, and what mends it")
+    arguments = parser.parse_args(words)
+    if arguments.command == "doctor":
+        return doctor.main()
+    try:
+        return demo(arguments)
+    except (FileNotFoundError, ValueError) as error:  # of the DLMC tree
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _size(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Timing on a GPU."""
+
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from cuda.bindings import runtime
+from numba import cuda
+
+from sparsekern.machine.launch import flat
+
+LAUNCHES = 10  # in a graph
+REPLAYS = 20  # timed one by one
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds of one launch: median over replays, and (largest - smallest) / median."""
+
+    us: float
+    spread: float
+
+
+def _call(function, *arguments):
+    status, *results = function(*arguments)
+    if status != runtime.cudaError_t.cudaSuccess:
+        raise RuntimeError(f"{function.__name__} failed: {runtime.cudaGetErrorString(status)[1].decode()}")
+    return results[0] if results else None
+
+
+def time_plan(plan, values, b):
+    """The `Timing` of a plan on the "cuda" backend: replays of a captured graph, L2 warm.
+
+    values, b: as for `plan`. Copies them to the device first, once. Checks nothing: check before.
+    """
+    p = plan.problem
+    stream = cuda.stream()
+    operands = [cuda.to_device(x, stream=stream) for x in (values, flat(b, p.ldb, p.reach_b))]
+    operands.append(cuda.device_array(p.m * p.ldc, np.float32, stream=stream))
+    plan.launch(*operands, stream)  # compiles
+    stream.synchronize()
+    handle = int(stream.handle)
+    mode = runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+    _call(runtime.cudaStreamBeginCapture, handle, mode)
+    for _ in range(LAUNCHES):
+        plan.launch(*operands, stream)
+    graph = _call(runtime.cudaStreamEndCapture, handle)
+    executable = _call(runtime.cudaGraphInstantiate, graph, 0)
+    times = [_replay(executable, handle, stream) for _ in range(REPLAYS + 2)][2:]
+    _call(runtime.cudaGraphExecDestroy, executable)
+    _call(runtime.cudaGraphDestroy, graph)
+    middle = median(times)
+    return Timing(middle, (max(times) - min(times)) / middle)
+
+
+def _replay(executable, handle, stream):
+    start, stop = cuda.event(), cuda.event()
+    start.record(stream)
+    _call(runtime.cudaGraphLaunch, executable, handle)
+    stop.record(stream)
+    stop.synchronize()
+    return start.elapsed_time(stop) * 1e3 / LAUNCHES

@@ -1,0 +1,65 @@
+"""Climbing a ladder: every optimisation in turn, checked, then timed or counted."""
+
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from sparsekern.formats import as_csr
+from sparsekern.machine.emulator import Counts
+from sparsekern.machine.launch import backend as choose_backend
+from sparsekern.ops import plan_spmm
+from sparsekern.reference import error, spmm_reference
+from sparsekern.study.cost import Gpu, l1_bound_us
+from sparsekern.variants import LADDERS, Variant
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step: the toggle that it adds, its error, and on a GPU a time, on the emulator counts."""
+
+    step: str
+    variant: Variant
+    error: float
+    counts: Counts | None = None
+    us: float | None = None
+    bound_us: float | None = None  # the L1 bound of the problem on this GPU
+
+
+def climb(a, b, ladder=LADDERS["spmm"], backend=None):
+    """Yields a `Rung` for each step of `ladder` on `a @ b`. a: (m, k) sparse. b: (k, n) float32."""
+    a = as_csr(a)
+    backend = choose_backend(backend)
+    reference, scale = spmm_reference(a, b)
+    for step, variant in ladder:
+        plan = plan_spmm(a, b, variant, backend=backend)
+        found = error(plan(a.values, b), reference, scale)
+        if backend == "emulator":
+            yield Rung(step, variant, found, counts=plan.counts)
+        else:
+            from sparsekern.study.bench import time_plan  # needs cuda.bindings, which needs a GPU extra
+
+            timing = time_plan(plan, a.values, b)
+            yield Rung(step, variant, found, us=timing.us, bound_us=l1_bound_us(plan.problem, Gpu.current()))
+
+
+def table(rungs):
+    """The rungs as a rich table."""
+    timed = any(rung.us is not None for rung in rungs)
+    measured = (
+        ("time, µs", "of L1 bound") if timed else ("global loads", "shared loads", "shuffles", "barriers")
+    )
+    columns = Table(box=None, pad_edge=False)
+    columns.add_column("step", no_wrap=True)
+    for name in ("error", *measured):
+        columns.add_column(name, justify="right", no_wrap=True)
+    for number, rung in enumerate(rungs):
+        columns.add_row(f"{number:2} {rung.step}", f"{rung.error:.1e}", *_measures(rung))
+    return columns
+
+
+def _measures(rung):
+    if rung.us is not None:
+        return f"{rung.us:.2f}", f"{rung.bound_us / rung.us:.0%}"
+    counts = rung.counts
+    loads = (counts.accesses("global")[0], counts.accesses("shared")[0], counts.shuffles, counts.barriers)
+    return tuple(f"{count:,}" for count in loads)
