@@ -1,0 +1,51 @@
+"""The command line."""
+
+import re
+
+import numpy as np
+import pytest
+
+from sparsekern import LADDERS
+from sparsekern.__main__ import LAYER, main
+from sparsekern.datasets import ROOT_VARIABLE, write_smtx
+from sparsekern.generators import uniform
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A DLMC tree of one small layer, under the name that the demo prefers."""
+    path = tmp_path / LAYER
+    path.parent.mkdir(parents=True)
+    write_smtx(path, uniform(20, 24, 0.8))
+    return tmp_path
+
+
+def test_the_demo_names_the_real_layer_and_prints_every_step(tree, capsys, monkeypatch):
+    monkeypatch.setenv(ROOT_VARIABLE, str(tree))
+    assert main(["demo", "--n", "4"]) == 0
+    text = capsys.readouterr().out
+    assert f"SpMM on {LAYER}" in text.replace("\n", "")
+    for number, (step, _) in enumerate(LADDERS["spmm"]):
+        assert re.search(rf"{number:2} {re.escape(step)} .*\d\.\de[-+]\d\d", text), step
+    assert f"{len(LADDERS['spmm'])} steps, all agree" in text
+
+
+def test_the_demo_fails_when_a_step_disagrees(tree, capsys, monkeypatch):
+    from sparsekern.study import ladder
+
+    monkeypatch.setattr(ladder, "error", lambda *_: np.inf)
+    assert main(["demo", "--n", "4", "--dlmc", str(tree)]) == 1
+    assert "DISAGREE" in capsys.readouterr().out
+
+
+def test_a_tree_that_is_not_there_is_an_error_not_a_look_alike(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "gone"))
+    assert main(["demo"]) == 2
+    assert f"{ROOT_VARIABLE} is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("n", ["0", "-3", "many"])
+def test_a_size_that_is_none_is_refused(n, capsys):
+    with pytest.raises(SystemExit):
+        main(["demo", "--n", n])
+    assert "not a positive whole number" in capsys.readouterr().err
