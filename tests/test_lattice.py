@@ -10,6 +10,7 @@ from sparsekern import LADDERS, spmm
 from sparsekern.reference import error, spmm_reference, tolerance
 
 CHUNKS = 24
+BACKENDS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def disagreement(variant, backend="emulator"):
@@ -31,9 +32,10 @@ def test_every_variant_of_the_lattice_agrees_with_scipy_and_leaks_nothing(chunk,
     record_property("lattice", len(variants))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("chunk", range(8))
-def test_every_pair_of_toggle_values_agrees_with_scipy(chunk):
-    assert [str(v) for v in pairwise_cover()[chunk::8] if not disagreement(v) <= 1] == []
+def test_every_pair_of_toggle_values_agrees_with_scipy(chunk, backend):
+    assert [str(v) for v in pairwise_cover()[chunk::8] if not disagreement(v, backend) <= 1] == []
 
 
 @pytest.mark.parametrize("step, variant", LADDERS["spmm"])
