@@ -214,10 +214,11 @@ def as_csr(a):
     if a.data.dtype != VALUE_DTYPE:
         check_values("a.data", a.data, None)
     fingerprint = (a.indptr.ctypes.data, a.indices.ctypes.data, a.shape, a.indices.dtype, len(a.indices))
-    known = _wrapped.get(id(a))
+    key = id(a)
+    known = _wrapped.get(key)
     if known is None or known[0]() is not a or known[1] != fingerprint:
-        known = (weakref.ref(a, lambda _, key=id(a): _wrapped.pop(key, None)), fingerprint, _wrap(a))
-        _wrapped[id(a)] = known
+        reference = weakref.ref(a, lambda _: _wrapped.pop(key, None))
+        known = _wrapped[key] = (reference, fingerprint, _wrap(a))
     return Csr(known[2], a.data)
 
 

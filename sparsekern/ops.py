@@ -4,7 +4,7 @@ import numpy as np
 
 from sparsekern.formats import VALUE_DTYPE, as_csr
 from sparsekern.kernels.spmm import make_spmm
-from sparsekern.machine.launch import Plan
+from sparsekern.machine.launch import Plan, resident_warps
 from sparsekern.machine.launch import backend as choose_backend
 from sparsekern.problem import Problem, RowStats, Types, alignment, leading_dimension, reach
 from sparsekern.select import select
@@ -53,7 +53,7 @@ def _prepare(a, b, variant, out, make, backend):
     if leading_dimension(b) is None:
         b, copied = np.ascontiguousarray(b), (*copied, "b")
     problem = _problem(a.topology, values, b, out, backend)
-    chosen, reason = (variant, "asked for") if variant else select(problem)
+    chosen, reason = (variant, "asked for") if variant else select(problem, resident_warps(backend))
     refusal = chosen.check(problem)
     if refusal:
         raise VariantError(refusal)

@@ -2,8 +2,6 @@
 
 from sparsekern.variants import SpmmVariant
 
-ENOUGH_WARPS = 4096  # about half of what the 132 SMs of an H200 hold at once
-
 
 def _power_of_two(count, most):
     """The smallest power of two not below `count`, at most `most`."""
@@ -13,11 +11,13 @@ def _power_of_two(count, most):
     return size
 
 
-def select(problem):
+def select(problem, resident_warps=0):
     """(variant, reason): a legal variant for `problem`, and why it in a sentence.
 
+    resident_warps: how many warps the GPU holds at once; 0 on the emulator, where lanes cost most.
+
     Widest vectors that the operands allow; a strip wide enough for one warp to fill, narrower when n
-    is small; a row split over several subwarps when there are too few rows to fill a GPU.
+    is small; a row split over several subwarps when there are too few rows to fill half the GPU.
     """
     p = problem
     vector = max((v for v in (1, 2, 4) if not SpmmVariant(vector=v).check(p)), default=1)
@@ -26,7 +26,10 @@ def select(problem):
         lanes = 16
     items = 2 if p.n > 512 and p.rows.mean >= 32 else 1
     warps = p.m * -(-p.n // (lanes * vector * items)) * lanes / 32
-    split = 4 if warps < ENOUGH_WARPS and p.rows.mean >= 16 else 1
+    split = 4 if warps < resident_warps / 2 and p.rows.mean >= 16 else 1
+    if not resident_warps:
+        items = _power_of_two(-(-p.n // vector), 8)
+        lanes = _power_of_two(-(-p.n // (vector * items)), 32)
     rows = max(_power_of_two(256 // (lanes * split), 32), 32 // (lanes * split))
     fixed = dict(vector=vector, subwarp=lanes, items=items, rows_per_block=rows, split=split)
     staged = dict(
@@ -38,9 +41,9 @@ def select(problem):
         variant = SpmmVariant(**fixed, **staged, sparse_vector=sparse_vector, roma=roma, prescale=prescale)
         if not variant.check(p):
             break
+    why_split = f"{warps:.0f} warps unsplit" if resident_warps else "no GPU to fill"
     reason = (
-        f"vector={vector}: the widest that B, C and their leading dimensions allow; "
-        f"{lanes} lanes and items={items} for n={p.n}; "
-        f"split={split}: {warps:.0f} warps unsplit, rows of {p.rows.mean:.1f} nonzeros"
+        f"vector={vector}: the widest that B, C and their leading dimensions allow; {lanes} lanes and "
+        f"items={items} for n={p.n}; split={split}: {why_split}, rows of {p.rows.mean:.1f} nonzeros"
     )
     return variant, reason

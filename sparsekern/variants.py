@@ -153,22 +153,22 @@ class SpmmVariant(Variant):
         for name, matrix, ld, align in (("ldb", "B", p.ldb, p.align_b), ("ldc", "C", p.ldc, p.align_c)):
             if ld % vector:
                 yield (
-                    f"vector={vector} needs {name} to be a multiple of {vector}, so that every row of {matrix} "
-                    f"starts aligned; {name} is {ld}"
+                    f"vector={vector} needs {name} to be a multiple of {vector}, so that every row of "
+                    f"{matrix} starts aligned; {name} is {ld}"
                 )
             if align < width:
                 yield f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {align}"
         last = (p.k - 1) * p.ldb + -(-p.n // vector) * vector
         if p.k and p.n and last > p.reach_b:
             yield (
-                f"vector={vector} reads whole vectors of B's rows of {p.n} columns, up to element {last - 1}; "
-                f"B's memory ends before element {p.reach_b}"
+                f"vector={vector} reads whole vectors of B's rows of {p.n} columns, up to element "
+                f"{last - 1}; B's memory ends before element {p.reach_b}"
             )
         x, y, _ = self.grid(p)
         if x > MAX_GRID_X or y > MAX_GRID_Y:
             yield (
-                f"rows_per_block={self.rows_per_block} and tile_n={self.tile_n} need a grid of {x} x {y} blocks; "
-                f"it holds at most {MAX_GRID_X} x {MAX_GRID_Y}"
+                f"rows_per_block={self.rows_per_block} and tile_n={self.tile_n} need a grid of {x} x {y} "
+                f"blocks; it holds at most {MAX_GRID_X} x {MAX_GRID_Y}"
             )
 
     def _check_sparse(self, p):
@@ -231,12 +231,11 @@ LADDERS = {
     "spmm": _ladder(
         SpmmVariant(subwarp=1, rows_per_block=32),  # one thread per element of C
         ("subwarp", 32),
-        ("rows_per_block", 4),
+        ("rows_per_block", 8),
         ("stage", True),
         ("prescale", True),
         ("vector", 4),
-        ("subwarp", 8),
-        ("items", 2),
+        ("subwarp", 16),
         ("sparse_vector", 4),
         ("roma", True),
         ("unroll_residue", True),
@@ -245,6 +244,7 @@ LADDERS = {
         ("uniform_branch", True),
         ("uniform_trip", True),
         ("stage_pad", 4),
-        ("rows_per_block", 16),
+        ("tile_k", 16),
+        ("split", 4),
     )
 }

@@ -29,33 +29,46 @@ def order(variant):
     return plan_spmm(a, b, variant, backend="emulator").structure[0].tolist()
 
 
-# toggle -> (variants without and with it, what is counted, what must hold of the two counts)
-LOADS_OF_B = r"ld\.global\.v4\.f32|ld\.global\.f32"
+def appears(off, on):
+    return off == 0 < on
+
+
+def twice(off, on):
+    return off == 0 and on == 2
+
+
+def once_more(off, on):
+    return on == off + 1
+
+
+def in_ptx(base, pattern, holds, **toggles):
+    return base, replace(base, **toggles), pattern, holds
+
+
+MASKED = replace(VECTORS, roma=True, unroll_residue=True)
+LOAD = r"ld\.global\.\w32"
+
+# toggle -> (variants without and with it, what is counted in their PTX, what must hold of the two counts)
 IN_PTX = {
-    "vector 2": (PLAIN, replace(PLAIN, vector=2), r"ld\.global\.v2\.f32", lambda off, on: off == 0 < on),
-    "vector 4": (PLAIN, replace(PLAIN, vector=4), r"ld\.global\.v4\.f32", lambda off, on: off == 0 < on),
-    "vector 4 store": (PLAIN, replace(PLAIN, vector=4), r"st\.global\.v4\.f32", lambda off, on: off == 0 < on),
-    "items": (PLAIN, replace(PLAIN, items=4), r"st\.global\.f32", lambda off, on: on == 4 * off),
-    "stage": (PLAIN, STAGED, r"st\.shared", lambda off, on: off == 0 < on),
-    "stage syncs": (PLAIN, STAGED, r"bar\.warp\.sync", lambda off, on: off == 0 and on == 2),
-    "sparse_vector": (STAGED, replace(STAGED, sparse_vector=4), r"ld\.global\.v4\.u32", lambda off, on: off == 0 < on),
-    "sparse_vector reads": (STAGED, replace(STAGED, sparse_vector=2), r"ld\.shared\.v2", lambda off, on: off == 0 < on),
-    "roma": (VECTORS, replace(VECTORS, roma=True), r"and\.b64\s+\S+ \S+ 3;", lambda off, on: on != off),
-    "prescale": (STAGED, replace(STAGED, prescale=True), r"mul\.lo\.s64", lambda off, on: on < off / 2),
-    "unroll_residue": (VECTORS, replace(VECTORS, unroll_residue=True), r"ld\.shared\.f32", lambda off, on: on == 0 < off),
-    "bundle": (PLAIN, replace(PLAIN, bundle=True), r"ld\.global\.\w32", lambda off, on: on == off + 1),
-    "bin": (PLAIN, replace(PLAIN, bin=True), r"ld\.global\.\w32", lambda off, on: on == off + 1),
-    "uniform_trip": (VECTORS, replace(VECTORS, uniform_trip=True), r"shfl\.sync", lambda off, on: off == 0 and on == 2),
-    "uniform_trip mask": (VECTORS, replace(VECTORS, uniform_trip=True), r"bar\.warp\.sync\s+-1", lambda off, on: off == 0 and on == 2),
-    "uniform_branch": (VECTORS, replace(VECTORS, uniform_branch=True), r"shfl\.sync", lambda off, on: off == 0 < on),
-    "split": (PLAIN, replace(PLAIN, split=2), r"bar\.sync", lambda off, on: off == 0 and on == 1),
-    "faithful": (
-        replace(VECTORS, roma=True, unroll_residue=True),
-        replace(VECTORS, roma=True, unroll_residue=True, faithful=True),
-        r"st\.shared\.u32",
-        lambda off, on: on > off,
-    ),
-}  # fmt: skip
+    "vector 2": in_ptx(PLAIN, r"ld\.global\.v2\.f32", appears, vector=2),
+    "vector 4": in_ptx(PLAIN, r"ld\.global\.v4\.f32", appears, vector=4),
+    "vector of C": in_ptx(PLAIN, r"st\.global\.v4\.f32", appears, vector=4),
+    "items": in_ptx(PLAIN, r"st\.global\.f32", lambda off, on: on == 4 * off, items=4),
+    "stage": in_ptx(PLAIN, r"st\.shared", appears, stage=True),
+    "stage and barriers": in_ptx(PLAIN, r"bar\.warp\.sync", twice, stage=True),
+    "sparse_vector": in_ptx(STAGED, r"ld\.global\.v4\.u32", appears, sparse_vector=4),
+    "sparse_vector of staged reads": in_ptx(STAGED, r"ld\.shared\.v2", appears, sparse_vector=2),
+    "roma": in_ptx(VECTORS, r"and\.b64\s+\S+ \S+ 3;", lambda off, on: on != off, roma=True),
+    "prescale": in_ptx(STAGED, r"mul\.lo\.s64", lambda off, on: on < off / 2, prescale=True),
+    "unroll_residue": in_ptx(VECTORS, r"ld\.shared\.f32", lambda off, on: on == 0 < off, unroll_residue=True),
+    "bundle": in_ptx(PLAIN, LOAD, once_more, bundle=True),
+    "bin": in_ptx(PLAIN, LOAD, once_more, bin=True),
+    "uniform_trip": in_ptx(VECTORS, r"shfl\.sync", twice, uniform_trip=True),
+    "uniform_trip and its mask": in_ptx(VECTORS, r"bar\.warp\.sync\s+-1", twice, uniform_trip=True),
+    "uniform_branch": in_ptx(VECTORS, r"shfl\.sync", appears, uniform_branch=True),
+    "split": in_ptx(PLAIN, r"bar\.sync", once_more, split=2),
+    "faithful": in_ptx(MASKED, r"st\.shared\.u32", lambda off, on: on > off, faithful=True),
+}
 
 SHARED = {
     "tile_k": (STAGED, replace(STAGED, tile_k=64)),

@@ -118,7 +118,8 @@ def make_spmm(variant, types):
                 begin = skip if tile == 0 else int32(0)
                 count = min(length - tile, TILE_K)  # positions [begin, count) are the row's; maybe none
 
-                cuda.syncwarp(lanes_that_meet)  # the tile before has been read
+                if t > 0:
+                    cuda.syncwarp(lanes_that_meet)  # the tile before has been read
                 if t < whole and aligned:
                     for i in range(VECTOR_STEPS):
                         s = (lane + i * SUBWARP) * SPARSE_VECTOR

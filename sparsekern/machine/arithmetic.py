@@ -7,6 +7,7 @@ stores wrap. A fused multiply-add is the primitive of `lanes`, compiled for this
 
 from array import array
 
+import numpy as np
 from numba import float32, njit
 
 from sparsekern.machine import lanes
@@ -49,9 +50,6 @@ class Float32(float):
         return Float32(float.__abs__(self))
 
 
-ZERO = Float32(0.0)
-
-
 def to_float32(x):
     """`x` cast to float32."""
     return x if type(x) is Float32 else Float32(round_float32(x))
@@ -67,7 +65,12 @@ def to_int64(x):
     return (int(x) + (1 << 63) & (1 << 64) - 1) - (1 << 63)
 
 
-CASTS = {"float32": to_float32, "float64": float, "int32": to_int32, "int64": to_int64, "bool": bool}
+CASTS = {  # by NumPy dtype
+    np.dtype(name): cast
+    for name, cast in dict(
+        float32=to_float32, float64=float, int32=to_int32, int64=to_int64, bool=bool
+    ).items()
+}
 
 
 @njit(cache=True)

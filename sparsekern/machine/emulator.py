@@ -12,6 +12,7 @@ is out of bounds); each barrier, for lanes that never come. Arguments are copied
 copied out only when the whole launch has succeeded.
 """
 
+import gc
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -94,26 +95,16 @@ class Lane:
         self.greenlet, self.answer = greenlet(function), None
 
 
-@dataclass
 class Meeting:
     """Lanes that wait for the same barrier or collective; mask None is the whole block."""
 
-    name: str
-    warp: int
-    mask: int
-    answer: object  # (lane, {lane id: payload}) -> what the lane gets
-    lanes: list = field(default_factory=list)
-    payloads: dict = field(default_factory=dict)
+    def __init__(self, name, warp, mask, answer):
+        self.name, self.warp, self.mask = name, warp, mask
+        self.answer = answer  # (lane, {lane id: payload}) -> what the lane gets
+        self.lanes, self.payloads = [], {}
 
-    def missing(self, live):
-        """Live lanes that it still waits for."""
-        named = live
-        if self.mask is not None:
-            named = [lane for lane in live if lane.warp == self.warp and self.mask >> lane.id & 1]
-        if len(named) == len(self.lanes):
-            return []
-        here = set(map(id, self.lanes))
-        return [lane for lane in named if id(lane) not in here]
+    def names(self, lane):
+        return self.mask is None or (lane.warp == self.warp and self.mask >> lane.id & 1)
 
     def __str__(self):
         return self.name if self.mask is None else f"{self.name} with mask {self.mask:#010x}"
@@ -137,24 +128,25 @@ class Machine:
     def _run_block(self, arguments):
         self.hub, self.meetings, self.shared = getcurrent(), {}, {}
         places = [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(self.block)))]
-        self.live = [Lane(number, place, self.function) for number, place in enumerate(places)]
-        self.counts.lanes += len(self.live)
-        for lane in self.live:
+        lanes = [Lane(number, place, self.function) for number, place in enumerate(places)]
+        self.counts.lanes += len(lanes)
+        self.live = [0] * -(-len(lanes) // WARP)  # for each warp, the mask of lanes that have not exited
+        for lane in lanes:
+            self.live[lane.warp] |= 1 << lane.id
+        for lane in lanes:
             self._resume(lane, *arguments)
-        while self._let_exited_go():
+        while any(self.live):
             for lane in self._release():
                 self._resume(lane, lane.answer)
         for memory in self.shared.values():
             self.counts.add_memory(memory)
 
-    def _let_exited_go(self):
-        self.live = [lane for lane in self.live if not lane.greenlet.dead]
-        return self.live
-
     def _resume(self, lane, *handed):
         self.lane, self.cuda.threadIdx = lane, lane.thread
         try:
             lane.greenlet.switch(*handed)
+            if lane.greenlet.dead:
+                self.live[lane.warp] &= ~(1 << lane.id)
         except EmulatorError:
             raise
         except Exception as error:
@@ -174,31 +166,43 @@ class Machine:
                     "collective", f"{name} with mask {mask:#010x} does not name its caller, lane {lane.id}"
                 )
         warp = None if mask is None else lane.warp
-        meeting = self.meetings.setdefault((name, warp, mask), Meeting(name, warp, mask, answer))
+        key = name, warp, mask
+        meeting = self.meetings.get(key)
+        if meeting is None:
+            meeting = self.meetings[key] = Meeting(name, warp, mask, answer)
         meeting.lanes.append(lane)
         meeting.payloads[lane.id] = payload
         return self.hub.switch()
 
     def _release(self):
         """The lanes whose barrier or collective is complete, answered."""
-        complete = [key for key, meeting in self.meetings.items() if not meeting.missing(self.live)]
+        complete = [
+            key for key, meeting in self.meetings.items() if len(meeting.lanes) == self._wanted(meeting)
+        ]
         if not complete:
             self._deadlock()
         ready = []
         for meeting in map(self.meetings.pop, complete):
-            for lane in meeting.lanes:
-                self.lane = lane
-                lane.answer = meeting.answer and meeting.answer(lane, meeting.payloads)
+            if meeting.answer:
+                for lane in meeting.lanes:
+                    self.lane = lane
+                    lane.answer = meeting.answer(lane, meeting.payloads)
             ready += meeting.lanes
         return ready
+
+    def _wanted(self, meeting):
+        """How many lanes a meeting waits for; exited ones do not count."""
+        if meeting.mask is None:
+            return sum(live.bit_count() for live in self.live)
+        return (meeting.mask & self.live[meeting.warp]).bit_count()
 
     def _deadlock(self):
         # A barrier of a warp before one of the block: its mask says whom it should not have waited for.
         meeting = min(self.meetings.values(), key=lambda meeting: meeting.mask is None)
         elsewhere = Counter()
-        for lane in meeting.missing(self.live):
-            other = next(m for m in self.meetings.values() if lane in m.lanes)
-            elsewhere[f"in {other} at line {self._place(_stack(lane.greenlet.gr_frame))[1]}"] += 1
+        for other in self.meetings.values():
+            for lane in filter(meeting.names, other.lanes if other is not meeting else ()):
+                elsewhere[f"in {other} at line {self._place(_stack(lane.greenlet.gr_frame))[1]}"] += 1
         waits = ", ".join(f"{count} wait {where}" for where, count in elsewhere.items())
         self.lane = meeting.lanes[0]
         self.fail("deadlock", f"{meeting} waits for {elsewhere.total()} lanes that never come: {waits}")
@@ -265,7 +269,13 @@ def emulate(function, grid, block, arguments, outputs=()):
             memory = _copy_in(machine, name, value, name in outputs)
             arrays[name], value = (memory, value), memory
         handed.append(value)
-    machine.run(handed)
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small lists, none in a cycle: looking through them is a third of the time
+    try:
+        machine.run(handed)
+    finally:
+        if collecting:
+            gc.enable()
     for memory, array in arrays.values():
         machine.counts.add_memory(memory)
         if any(memory.stores):

@@ -5,11 +5,14 @@ from functools import cache, lru_cache
 
 import numpy as np
 from numba import cuda
+from numba.core.errors import NumbaPerformanceWarning
 
 from sparsekern.machine.emulator import emulate
 from sparsekern.problem import leading_dimension
 
 BACKENDS = ("cuda", "emulator")
+
+warnings.filterwarnings("ignore", "Grid size", NumbaPerformanceWarning)  # small problems have small grids
 
 
 @cache
@@ -42,6 +45,15 @@ def backend(wanted=None):
     if wanted == "cuda" and device_backend() != "cuda":
         raise RuntimeError("backend is 'cuda', but no CUDA GPU answers: see python -m sparsekern doctor")
     return wanted
+
+
+@cache
+def resident_warps(backend):
+    """How many warps the GPU holds at once; 0 on the emulator, which runs one block after another."""
+    if backend == "emulator":
+        return 0
+    device = cuda.get_current_device()
+    return device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTIPROCESSOR // 32
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from array import array
 
 import numpy as np
 
-from sparsekern.machine.arithmetic import CASTS, ZERO, Float32, accumulate
+from sparsekern.machine.arithmetic import CASTS, Float32, accumulate
 
 UNWRITTEN = None  # a cell that nothing has been stored in
 WIDEST = 16  # elements in a vector access, at most
@@ -13,15 +13,14 @@ WIDEST = 16  # elements in a vector access, at most
 class Memory:
     """A global or shared array. `fail(kind, detail)` raises what is wrong with an access.
 
-    skew: elements from an address aligned for any vector to the first cell.
+    dtype: a NumPy dtype in CASTS. skew: elements from an address aligned for any vector to the first cell.
     """
 
     def __init__(self, fail, name, space, cells, dtype, skew, writeable=True):
         self.fail, self.name, self.space, self.cells, self.skew = fail, name, space, cells, skew
         self.writeable, self.unwritten = writeable, UNWRITTEN in cells
-        self.dtype = np.dtype(dtype)
-        self.cast = CASTS[self.dtype.name]
-        self.zero = ZERO if self.dtype.name == "float32" else 0
+        self.dtype, self.cast = dtype, CASTS[dtype]
+        self.zero = self.cast(0)
         self.loads = [0] * (WIDEST + 1)  # accesses by width in elements
         self.stores = [0] * (WIDEST + 1)
 
@@ -34,20 +33,13 @@ class Memory:
 
     def load(self, index, width):
         """`width` elements from `index` on, as one access."""
-        cells = self.cells
-        if index < 0 or index + width > len(cells) or (self.skew + index) % width:
-            self._refuse("read", index, width)
-        self.loads[width] += 1
-        fragment = cells[index : index + width]
-        if self.unwritten and UNWRITTEN in fragment:
-            self.fail("unwritten", f"{self._range(index, width)} read before it was written")
-        return fragment
+        return load_if(True, self, index, width)
 
     def store(self, index, fragment):
         """The elements of `fragment` to `index` on, as one access."""
         width = len(fragment)
         if index < 0 or index + width > len(self.cells) or (self.skew + index) % width or not self.writeable:
-            self._refuse("written", index, width)
+            self.refuse("written", index, width)
         self.stores[width] += 1
         self.cells[index : index + width] = map(self.cast, fragment)
 
@@ -55,31 +47,44 @@ class Memory:
         try:
             value = self.cells[index]
         except IndexError:
-            self._refuse("read", index, 1)
+            self.refuse("read", index, 1)
         if index < 0:
-            self._refuse("read", index, 1)
+            self.refuse("read", index, 1)
         self.loads[1] += 1
         if value is UNWRITTEN:
-            self.fail("unwritten", f"{self._range(index, 1)} read before it was written")
+            self.fail("unwritten", f"{self.span(index, 1)} read before it was written")
         return value
 
     def __setitem__(self, index, value):
         if index < 0 or index >= len(self.cells) or not self.writeable:
-            self._refuse("written", index, 1)
+            self.refuse("written", index, 1)
         self.stores[1] += 1
         self.cells[index] = self.cast(value)
 
-    def _range(self, index, width):
+    def span(self, index, width):
         return f"{self.name}[{index}]" if width == 1 else f"{self.name}[{index}:{index + width}]"
 
-    def _refuse(self, verb, index, width):
-        what = f"{self._range(index, width)} {verb}"
+    def refuse(self, verb, index, width):
+        what = f"{self.span(index, width)} {verb}"
         if index < 0 or index + width > len(self.cells):
             self.fail("out of bounds", f"{what}; {self.name} has {len(self.cells)} elements")
         if verb == "written" and not self.writeable:
             self.fail("read-only", what)
         off = (self.skew + index) % width * self.dtype.itemsize
         self.fail("misaligned", f"{what} as one vector; its address is {off} bytes past alignment")
+
+
+def load_if(wanted, array, index, width):
+    """`width` elements of a `Memory` from `index` on, as one access; zeros and no access if not `wanted`."""
+    if not wanted:
+        return [array.zero] * width
+    fragment = array.cells[index : index + width]
+    if index < 0 or len(fragment) != width or (array.skew + index) % width:
+        array.refuse("read", index, width)
+    array.loads[width] += 1
+    if array.unwritten and UNWRITTEN in fragment:
+        array.fail("unwritten", f"{array.span(index, width)} read before it was written")
+    return fragment
 
 
 class Registers:
@@ -91,7 +96,7 @@ class Registers:
 
     def __init__(self, fail, size, dtype, counts):
         self.fail, self.counts, self.cells = fail, counts, [UNWRITTEN] * size
-        self.cast = CASTS[np.dtype(dtype).name]
+        self.cast = CASTS[dtype]
         self.pending = {}  # (start, width) -> multipliers, rows one after another
 
     def __len__(self):
@@ -147,8 +152,9 @@ def _float32(numbers):
 
 def axpy(a, x, y, start):
     """Adds a * x to registers `y` from `start` on."""
-    pending = y.pending.get((start, len(x)))
-    if pending is None:
-        pending = y.put_off(start, len(x))
-    pending[0].append(a)
-    pending[1].extend(x)
+    try:
+        multipliers, rows = y.pending[start, len(x)]
+    except KeyError:
+        multipliers, rows = y.put_off(start, len(x))
+    multipliers.append(a)
+    rows += x

@@ -6,31 +6,28 @@ import sys
 from types import CellType, FunctionType, SimpleNamespace
 
 import numba
-import numpy as np
 from numba import cuda as compiled_cuda
 
 from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
-from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy
+from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy, load_if
 
 WARP = 32
-DTYPES = {cast: np.dtype(name) for name, cast in arithmetic.CASTS.items()}
+DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
+TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by name, as Numba's
 
 
 class Lanes(SimpleNamespace):
     """The `lanes` of emulated kernels: `PRIMITIVES` here, what is composed of them rebuilt."""
 
     load = staticmethod(Memory.load)
+    load_if = staticmethod(load_if)
     store = staticmethod(Memory.store)
     take = staticmethod(Registers.take)
     axpy = staticmethod(axpy)
 
     def __init__(self, counts):
         self._counts = counts
-
-    @staticmethod
-    def load_if(wanted, array, index, width):
-        return array.load(index, width) if wanted else [array.zero] * width
 
     @staticmethod
     def scale(fragment, factor):
@@ -89,7 +86,7 @@ class Cuda:
 
     def _dtype(self, dtype):
         if dtype not in DTYPES:
-            names = ", ".join(arithmetic.CASTS)
+            names = ", ".join(TYPES)
             self._machine.fail("unsupported", f"the emulator has no arrays of {dtype}; it has {names}")
         return DTYPES[dtype]
 
@@ -174,8 +171,8 @@ class Rebuilder:
             return self.cuda
         if value is compiled_lanes:
             return self._translate_lanes()
-        if isinstance(value, numba.types.Type) and str(value) in arithmetic.CASTS:
-            return arithmetic.CASTS[str(value)]
+        if isinstance(value, numba.types.Type) and str(value) in TYPES:
+            return TYPES[str(value)]
         if id(value) in self._translated:
             return self._translated[id(value)]
         if hasattr(value, "py_func"):
