@@ -74,7 +74,7 @@ def main(words=None):
     commands = parser.add_subparsers(dest="command", required=True)
     demo_parser = commands.add_parser("demo", help="run the SpMM ladder on one layer")
     demo_parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC, if set")
-    demo_parser.add_argument("--n", type=_size, default=64, help="columns of B (default 64)")
+    demo_parser.add_argument("--n", type=_size, default=64, help="columns of B, a multiple of 4 (default 64)")
     commands.add_parser("doctor", help="what this machine offers, what is missing, and what mends it")
     arguments = parser.parse_args(words)
     if arguments.command == "doctor":
@@ -87,8 +87,8 @@ def main(words=None):
 
 
 def _size(text):
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    if not (text.isascii() and text.isdigit() and int(text) % 4 == 0 and 0 < int(text) <= 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of 4, the widest vector, up to 65536")
     return int(text)
 
 

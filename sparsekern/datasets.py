@@ -112,7 +112,9 @@ def read_matrix_market(path):
     """
     try:
         entries = scipy.io.mmread(path)
-    except ValueError as error:
+    except FileNotFoundError:
+        raise
+    except (ValueError, OverflowError, EOFError, OSError) as error:
         raise ValueError(f"{path}: {error}") from None
     if np.iscomplexobj(entries):
         raise ValueError(
@@ -156,7 +158,9 @@ def dlmc(root=None):
     root = Path(root)
     if not root.is_dir():
         raise FileNotFoundError(f"{origin} is {root}; it must be a folder that exists")
-    layers = sorted((_layer(root, path) for path in root.rglob("*.smtx")), key=lambda layer: layer.name)
+    layers = sorted(
+        (_layer(root, path) for path in root.rglob("*.smtx") if path.is_file()), key=lambda layer: layer.name
+    )
     if not layers:
         raise FileNotFoundError(f"{origin} is {root}; it must hold .smtx files, and holds none")
     return layers

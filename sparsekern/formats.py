@@ -5,8 +5,10 @@ depends on structure alone, and structure outlives many sets of values.
 """
 
 import weakref
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import index
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +16,7 @@ import scipy.sparse as sp
 OFFSET_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
 INDEX_DTYPE = np.dtype(np.int32)
 VALUE_DTYPE = np.dtype(np.float32)
+MOST_PLANS = 32  # that a topology keeps
 
 
 def _frozen_view(name, array, dtypes):
@@ -49,27 +52,30 @@ class Topology:
     offsets: np.ndarray
     columns: np.ndarray
     shape: tuple[int, int]
-    _derived: dict = field(default_factory=dict, init=False, repr=False)
+    _derived: dict = field(default_factory=dict, init=False, repr=False)  # what follows from structure
 
     def __post_init__(self):
         set_ = object.__setattr__
         set_(self, "offsets", _frozen_view("offsets", self.offsets, OFFSET_DTYPES))
         set_(self, "columns", _frozen_view("columns", self.columns, (INDEX_DTYPE,)))
-        if len(self.shape) != 2 or min(self.shape) < 0:
-            raise ValueError(f"shape is {self.shape}; it must be two sizes, neither negative")
-        m, k = (int(size) for size in self.shape)
+        try:
+            m, k = map(index, self.shape)
+        except (TypeError, ValueError):
+            raise ValueError(f"shape is {self.shape}; it must be two whole numbers") from None
+        if min(m, k) < 0:
+            raise ValueError(f"shape is {self.shape}; neither size may be negative")
         set_(self, "shape", (m, k))
         if max(m, k) >= 2**31:
             raise ValueError(f"shape is {self.shape}; each size must be below 2**31")
         if len(self.offsets) != m + 1:
             raise ValueError(f"offsets has {len(self.offsets)} entries; {m} rows need {m + 1}")
         self._check_offsets()
-        self._check_columns()
+        _check_columns(self.columns, k)
 
     def _check_offsets(self):
-        steps = np.diff(self.offsets)
-        if (steps < 0).any():
-            row = int(np.argmax(steps < 0))
+        down = self.offsets[1:] < self.offsets[:-1]
+        if down.any():
+            row = int(np.argmax(down))
             start, stop = self.offsets[row], self.offsets[row + 1]
             raise ValueError(f"offsets decreases from {start} to {stop} at row {row}; it must not decrease")
         if self.offsets[0] < 0 or self.offsets[-1] > len(self.columns):
@@ -77,15 +83,9 @@ class Topology:
                 f"offsets runs from {self.offsets[0]} to {self.offsets[-1]}; "
                 f"it must stay within [0, {len(self.columns)}], the length of columns"
             )
-        if len(steps) and steps.max() >= 2**31:
-            raise ValueError(f"a row holds {steps.max()} entries; each row must hold fewer than 2**31")
-
-    def _check_columns(self):
-        k = self.shape[1]
-        wrong = (self.columns < 0) | (self.columns >= k)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise ValueError(f"columns[{at}] is {self.columns[at]}; it must be in [0, {k})")
+        longest = self.row_lengths.max(initial=0)
+        if longest >= 2**31:
+            raise ValueError(f"a row holds {longest} entries; each row must hold fewer than 2**31")
 
     @property
     def stored(self):
@@ -107,17 +107,35 @@ class Topology:
             self._derived[key] = make()
         return self._derived[key]
 
+    def plan(self, key, make):
+        """The same for plans, of which only the last `MOST_PLANS` are kept."""
+        plans = self.derive("plans", OrderedDict)
+        plan = plans.pop(key, None) or make()
+        plans[key] = plan
+        while len(plans) > MOST_PLANS:
+            plans.popitem(last=False)
+        return plan
+
     def row_order(self, bundle, bin, rows_per_block):
         """(m,) int32: the row that each position of the grid works on (row swizzle, paper section V-C).
 
         The two halves of the swizzle can be had apart. `bundle` puts rows of like length into one
         block, `bin` launches the blocks with the most work first. Both: longest row first.
         """
-        make = lambda: _row_order(self.row_lengths, bundle, bin, rows_per_block)  # noqa: E731
-        return self.derive(("row_order", bundle, bin, rows_per_block), make)
+        key = bundle, bin, rows_per_block
+        return self.derive(("row_order", *key), lambda: _row_order(self.row_lengths, *key))
+
+    def __reduce__(self):
+        return Topology, (self.offsets, self.columns, self.shape)  # without what is derived
 
 
 def _row_order(lengths, bundle, bin, rows_per_block):
+    order = _ordered(lengths, bundle, bin, rows_per_block)
+    order.flags.writeable = False
+    return order
+
+
+def _ordered(lengths, bundle, bin, rows_per_block):
     rows = np.arange(len(lengths), dtype=np.int32)
     if bundle:
         rows = rows[np.argsort(-lengths, kind="stable")]
@@ -140,6 +158,8 @@ class Csr:
 
     topology: Topology
     values: np.ndarray
+
+    __array_ufunc__ = None  # so that NumPy leaves `array @ csr` to Csr, which has no such product
 
     def __post_init__(self):
         check_values("values", self.values, self.topology)
@@ -181,27 +201,41 @@ class Csr:
         return f"Csr({m} x {k}, {self.nnz} nonzeros, {self.dtype})"
 
 
+def check_float32(name, array):
+    """Raises TypeError unless `array` is a NumPy array of float32."""
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array of float32")
+    if array.dtype != VALUE_DTYPE:
+        raise TypeError(
+            f"{name} has dtype {array.dtype}; sparsekern computes in float32: pass {name}.astype(np.float32)"
+        )
+
+
 def check_values(name, values, topology):
     """Raises TypeError or ValueError unless `values` can be the values of `topology`."""
-    if not isinstance(values, np.ndarray):
-        raise TypeError(f"{name} is a {type(values).__name__}; it must be a NumPy array of float32")
-    if values.dtype != VALUE_DTYPE:
-        raise TypeError(
-            f"{name} has dtype {values.dtype}; sparsekern computes in float32: "
-            "cast once with .astype(np.float32)"
-        )
+    if not isinstance(topology, Topology):
+        raise TypeError(f"topology is a {type(topology).__name__}; it must be a Topology")
+    check_float32(name, values)
     if values.shape != (topology.stored,):
         raise ValueError(f"{name} has shape {values.shape}; this structure needs ({topology.stored},)")
 
 
-_wrapped = {}  # id of a foreign matrix -> (weak reference, fingerprint, Topology)
+def _check_columns(columns, k):
+    wrong = (columns < 0) | (columns >= k)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(f"columns[{at}] is {columns[at]}; it must be in [0, {k})")
+
+
+_wrapped = {}  # id of a foreign matrix -> (weak reference, its parts, Topology)
 
 
 def as_csr(a):
     """`a` as a `Csr`: itself, or a SciPy CSR matrix or array, wrapped without copying its values.
 
-    A foreign structure is checked and wrapped once and remembered by identity, memory, shape, dtype
-    and nnz. Whoever edits one in place calls `invalidate`. 64-bit column indices are converted then.
+    A foreign structure is checked and wrapped once, and remembered by the identity of the matrix and of
+    its arrays. Whoever edits these in place (`sort_indices` and `sum_duplicates` do) calls `invalidate`.
+    64-bit column indices are converted, once.
 
     Raises TypeError for any other type, naming the conversion, since converting costs.
     """
@@ -211,26 +245,25 @@ def as_csr(a):
         raise TypeError(f"a is a {type(a).__name__}; it must be in CSR: {_conversion(a)}")
     if a.ndim != 2:
         raise ValueError(f"a has shape {a.shape}; it must be two-dimensional")
-    if a.data.dtype != VALUE_DTYPE:
-        check_values("a.data", a.data, None)
-    fingerprint = (a.indptr.ctypes.data, a.indices.ctypes.data, a.shape, a.indices.dtype, len(a.indices))
-    key = id(a)
-    known = _wrapped.get(key)
-    if known is None or known[0]() is not a or known[1] != fingerprint:
-        reference = weakref.ref(a, lambda _: _wrapped.pop(key, None))
-        known = _wrapped[key] = (reference, fingerprint, _wrap(a))
-    return Csr(known[2], a.data)
+    check_float32("a.data", a.data)
+    key, parts = id(a), (a.indptr, a.indices, a.shape)
+    owner, known_parts, topology = _wrapped.get(key, (lambda: None, (), None))
+    if owner() is not a or not _same(parts, known_parts):
+        topology = Topology(a.indptr, _narrow(a.indices, a.shape[1]), a.shape)
+        _wrapped[key] = (weakref.ref(a, lambda _: _wrapped.pop(key, None)), parts, topology)
+    return Csr(topology, a.data)
 
 
-def _wrap(a):
-    columns = a.indices
-    if columns.dtype != INDEX_DTYPE and np.issubdtype(columns.dtype, np.integer):
-        in_range = len(columns) == 0 or (columns.min() >= 0 and columns.max() < a.shape[1])
-        if not in_range:
-            at = int(np.argmax((columns < 0) | (columns >= a.shape[1])))
-            raise ValueError(f"columns[{at}] is {columns[at]}; it must be in [0, {a.shape[1]})")
-        columns = columns.astype(INDEX_DTYPE)
-    return Topology(a.indptr, columns, a.shape)
+def _same(parts, known):
+    return parts[0] is known[0] and parts[1] is known[1] and parts[2] == known[2]
+
+
+def _narrow(columns, k):
+    """64-bit column indices as 32-bit ones, once it is certain that they fit."""
+    if columns.dtype == INDEX_DTYPE or not np.issubdtype(columns.dtype, np.integer):
+        return columns
+    _check_columns(columns, k)
+    return columns.astype(INDEX_DTYPE)
 
 
 def _conversion(a):

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from sparsekern.formats import VALUE_DTYPE, as_csr
+from sparsekern.formats import as_csr, check_float32
 from sparsekern.kernels.spmm import make_spmm
-from sparsekern.machine.launch import Plan, resident_warps
-from sparsekern.machine.launch import backend as choose_backend
+from sparsekern.machine.launch import Plan, resident_warps, resolve_backend
 from sparsekern.problem import Problem, RowStats, Types, alignment, leading_dimension, reach
 from sparsekern.select import select
 from sparsekern.variants import SpmmVariant, VariantError
@@ -19,7 +18,8 @@ def spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
     None lets `select` choose. out: a float32 array (m, n) or (m,) to write to, with unit column stride.
     make: a kernel factory with the signature of `make_spmm`. backend: "cuda", "emulator" or None.
 
-    Returns `out`, or a new array. Raises TypeError, ValueError or `VariantError` before any launch.
+    Returns `out`, or a new array, whose rows are padded to whole vectors where those of `b` are.
+    Raises TypeError, ValueError or `VariantError` before any launch.
     """
     plan, operands = _prepare(a, b, variant, out, make, backend)
     result = plan(*operands)
@@ -36,7 +36,7 @@ def plan_spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
 def _prepare(a, b, variant, out, make, backend):
     """(plan, (values, b, out)): checked operands in layouts that kernels read, and the plan for them."""
     a = as_csr(a)
-    _check_dense("b", b)
+    check_float32("b", b)
     m, k = a.shape
     if b.ndim not in (1, 2) or b.shape[0] != k:
         raise ValueError(f"b has shape {b.shape}; for a of shape {a.shape} it must be ({k},) or ({k}, n)")
@@ -46,19 +46,19 @@ def _prepare(a, b, variant, out, make, backend):
         raise TypeError(f"variant is a {type(variant).__name__}; it must be an SpmmVariant or None")
     if not callable(make):
         raise TypeError(f"make is a {type(make).__name__}; it must be a kernel factory: make(variant, types)")
-    backend = choose_backend(backend)
+    backend = resolve_backend(backend)
 
-    values, b, out = np.ascontiguousarray(a.values), _as_columns(b), _as_columns(out)
+    values, b, out = np.require(a.values, requirements="CA"), _as_columns(b), _as_columns(out)
     copied = () if values is a.values else ("a's values",)
     if leading_dimension(b) is None:
-        b, copied = np.ascontiguousarray(b), (*copied, "b")
+        b, copied = np.require(b, requirements="CA"), (*copied, "b")
     problem = _problem(a.topology, values, b, out, backend)
     chosen, reason = (variant, "asked for") if variant else select(problem, resident_warps(backend))
     refusal = chosen.check(problem)
     if refusal:
         raise VariantError(refusal)
     make_plan = lambda: Plan(a.topology, problem, chosen, make, backend, reason, copied)  # noqa: E731
-    plan = a.topology.derive(("plan", problem, chosen, make, backend, reason, copied), make_plan)
+    plan = a.topology.plan((problem, chosen, make, backend, reason, copied), make_plan)
     return plan, (values, b, out)
 
 
@@ -88,21 +88,14 @@ def _as_columns(array):
     return array[:, None] if array is not None and array.ndim == 1 else array
 
 
-def _check_dense(name, array):
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array of float32")
-    if array.dtype != VALUE_DTYPE:
-        raise TypeError(
-            f"{name} has dtype {array.dtype}; sparsekern computes in float32: pass {name}.astype(np.float32)"
-        )
-
-
 def _check_out(out, shape, a, b):
-    _check_dense("out", out)
+    check_float32("out", out)
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}; the result has {shape}")
     if not out.flags.writeable:
         raise ValueError("out is read-only; it must be writeable")
+    if not out.flags.aligned:
+        raise ValueError(f"out starts at address {out.ctypes.data}; it must be a multiple of {out.itemsize}")
     if out.size and leading_dimension(_as_columns(out)) is None:
         raise ValueError(
             f"out has strides {out.strides}; it must be row-major with columns one element apart"

@@ -4,7 +4,7 @@ import numpy as np
 
 from sparsekern.formats import as_csr
 
-EPSILON = 2.0**-24  # relative error of rounding to float32
+UNIT_ROUNDOFF = 2.0**-24  # relative error of rounding to float32
 LEAST_NORMAL = 2.0**-126  # float32s below have fewer digits
 
 
@@ -37,4 +37,4 @@ def error(c, reference, scale):
 
 def tolerance(longest):
     """What `error` may be for sums of up to `longest` products, each added with one rounding."""
-    return max(longest, 1) * EPSILON
+    return max(longest, 1) * UNIT_ROUNDOFF

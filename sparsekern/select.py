@@ -1,6 +1,8 @@
 """Which variant for which problem, and why."""
 
-from sparsekern.variants import SpmmVariant
+from itertools import product
+
+from sparsekern.variants import MAX_GRID_Y, SpmmVariant
 
 
 def _power_of_two(count, most):
@@ -30,13 +32,15 @@ def select(problem, resident_warps=0):
     if not resident_warps:
         items = _power_of_two(-(-p.n // vector), 8)
         lanes = _power_of_two(-(-p.n // (vector * items)), 32)
-    rows = max(_power_of_two(256 // (lanes * split), 32), 32 // (lanes * split))
+    rows = min(256 // (lanes * split), 32)
+    while -(-p.n // (lanes * vector * items)) > MAX_GRID_Y and items < 8:
+        items *= 2
     fixed = dict(vector=vector, subwarp=lanes, items=items, rows_per_block=rows, split=split)
     staged = dict(
         stage=True, tile_k=16 if split > 1 else 32, stage_pad=4, unroll_residue=True,
         bundle=True, bin=True, uniform_trip=True, uniform_branch=True,
     )  # fmt: skip
-    for sparse_vector, prescale in ((4, True), (2, True), (1, True), (4, False), (2, False), (1, False)):
+    for prescale, sparse_vector in product((True, False), (4, 2, 1)):
         roma = sparse_vector > 1
         variant = SpmmVariant(**fixed, **staged, sparse_vector=sparse_vector, roma=roma, prescale=prescale)
         if not variant.check(p):

@@ -32,7 +32,7 @@ class Variant:
 
     op: ClassVar[str]
     prerequisites: ClassVar[dict]  # toggle -> (field that it builds on, values of that field that do)
-    makeweights: ClassVar[tuple]  # fields that may move so that a block stays legal: see `without`
+    adjustable: ClassVar[tuple]  # fields that may move so that a block stays legal: see `without`
 
     def __post_init__(self):
         for f in fields(self):
@@ -48,7 +48,7 @@ class Variant:
                     f"{name}={getattr(self, name)!r} needs {base} to be {' or '.join(map(str, values))}; "
                     f"it is {getattr(self, base)!r}"
                 )
-        reason = self.impossible()
+        reason = self.illegal()
         if reason:
             raise VariantError(reason)
 
@@ -56,7 +56,7 @@ class Variant:
         """Whether toggle `name` differs from its plainest value."""
         return getattr(self, name) != type(self).__dataclass_fields__[name].default
 
-    def impossible(self):
+    def illegal(self):
         """Why no block of any problem could run this variant, or None."""
 
     def check(self, problem):
@@ -84,7 +84,7 @@ class SpmmVariant(Variant):
         "uniform_branch": ("stage", (True,)),
         "faithful": ("unroll_residue", (True,)),
     }
-    makeweights: ClassVar[tuple] = ("rows_per_block", "subwarp")
+    adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
 
     vector: int = toggle(1, 1, 2, 4, doc="elements per load of B and store of C")
     subwarp: int = toggle(32, 1, 2, 4, 8, 16, 32, doc="lanes that share a strip of C")
@@ -93,7 +93,7 @@ class SpmmVariant(Variant):
     stage: bool = toggle(False, doc="copy A to shared memory, a tile of nonzeros at a time")
     tile_k: int = toggle(32, 8, 16, 32, 64, doc="nonzeros per staging step")
     stage_pad: int = toggle(0, 0, 4, doc="words between the slices of two subwarps in shared memory")
-    sparse_vector: int = toggle(1, 1, 2, 4, doc="elements per load of A, where aligned, and per staged read")
+    sparse_vector: int = toggle(1, 1, 2, 4, doc="elements per staged read, and with roma per load of A")
     roma: bool = toggle(False, doc="back up each row to an aligned start: reverse-offset memory alignment")
     prescale: bool = toggle(False, doc="multiply column indices by the row stride of B while staging")
     unroll_residue: bool = toggle(False, doc="take the last nonzeros of a row in masked groups of four")
@@ -135,7 +135,7 @@ class SpmmVariant(Variant):
         """(x, y, z): blocks of rows, tiles of columns, batch."""
         return -(-problem.m // self.rows_per_block), -(-problem.n // self.tile_n), problem.batch
 
-    def impossible(self):
+    def illegal(self):
         if self.threads % WARP or self.threads > MAX_THREADS:
             return (
                 f"subwarp * split * rows_per_block = {self.subwarp} * {self.split} * {self.rows_per_block} "
@@ -190,7 +190,7 @@ def without(variant, name):
     """The nearest legal variant with toggle `name` at its plainest, and what else had to move.
 
     Returns (variant, {field: (old, new)}), the dict without `name` itself. What builds on the toggle
-    goes with it; the fields of `variant.makeweights` move as little as they can to make a legal block.
+    goes with it; the fields of `variant.adjustable` move as little as they can to make a legal block.
 
     Raises VariantError if there is no toggle of that name.
     """
@@ -203,7 +203,7 @@ def without(variant, name):
     for toggle, (base, values) in variant.prerequisites.items():  # in the order in which they build up
         if base in changes and changes[base] not in values:
             changes[toggle] = plainest[toggle]
-    free = [f for f in fields(variant) if f.name in variant.makeweights and f.name not in changes]
+    free = [f for f in fields(variant) if f.name in variant.adjustable and f.name not in changes]
 
     def distance(candidate):
         return sum(abs(new.bit_length() - getattr(variant, f.name).bit_length()) for f, new in candidate)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-import sparsekern
 from sparsekern.machine.launch import device_backend
 
 settings.register_profile("sparsekern", deadline=None)  # the first example compiles
@@ -23,12 +22,6 @@ def pytest_terminal_summary(terminalreporter):
     counts = [count for report in passed for name, count in report.user_properties if name == "lattice"]
     if counts:
         terminalreporter.write_line(f"lattice: {sum(counts)} SpMM variants")
-
-
-@pytest.fixture(autouse=True)
-def quiet_emulator(monkeypatch):
-    """Without a GPU the emulator is announced once, where a test asks for no backend; not wanted here."""
-    monkeypatch.setattr(sparsekern.machine.launch, "_say_emulator", lambda: None)
 
 
 @pytest.fixture

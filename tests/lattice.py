@@ -75,17 +75,19 @@ def pairwise_cover(tries=60, seed=0):
     return cover
 
 
+SHORT = 50  # nonzeros: tiles of 8 dealt to 2 parts come to each at least 3 times, with a residue
+LONG = 1100  # the same for tiles of 64 and 8 parts
 COLUMNS, PADDED = 10, 12  # n, ldb and ldc: vectors of 4 fit, and the last one has a tail
 
 
-def problem():
-    """(a, b): rows of 0 to 26 nonzeros around tiles of 8, starting on every residue of 4.
+def problem(longest=LONG):
+    """(a, b): rows of 0 to `longest` nonzeros around tiles of 8, starting on every residue of 4.
 
     No row of `a` touches rows 0 and 9 of b, which hold NaN and infinity; row 4 of `a` ends in NaN. None of
     them may reach another row of C.
     """
     rng = np.random.default_rng(5)
-    lengths = [0, 9, 1, 8, 17, 3, 26, 7]
+    lengths = [0, 9, 1, 8, 17, 3, longest, 7]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     touched = np.setdiff1d(np.arange(24), [0, 9])
     columns = rng.choice(touched, offsets[-1]).astype(np.int32)

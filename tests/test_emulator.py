@@ -1,17 +1,21 @@
 """The emulator: arithmetic as on a device, collectives, and bugs reported where they are."""
 
+import gc
 import inspect
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from greenlet import greenlet
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import cuda, float32, int32, njit
 
 from sparsekern.machine import lanes
-from sparsekern.machine.arithmetic import Float32, accumulate, fma, to_float32, to_int32
+from sparsekern.machine.arithmetic import Float32, to_float32, to_int32
 from sparsekern.machine.emulator import EmulatorError, emulate
+from sparsekern.machine.lanes import accumulate_here as accumulate
+from sparsekern.machine.lanes import fma_here as fma
 
 floats32 = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**60), max_value=2.0**60)
 
@@ -311,7 +315,7 @@ def test_reading_memory_that_nothing_was_written_to_is_an_error():
     out = np.zeros(1, np.int32)
     assert caught(shared, (1,), [out]).kind == "unwritten"
     assert caught(local, (1,), [out]).kind == "unwritten"
-    assert caught(output, (1,), [out], outputs=("out",)).kind == "unwritten"
+    assert caught(output, (1,), [out], outputs=(0,)).kind == "unwritten"
 
 
 def test_writing_to_a_read_only_argument_is_an_error():
@@ -350,6 +354,76 @@ def test_a_plain_helper_is_refused_as_the_compiler_would():
 
     with pytest.raises(TypeError, match="helper is a plain function.*njit"):
         emulate(kernel, (1,), (1,), [np.zeros(1, np.int32)])
+
+
+def test_an_error_inside_a_nested_function_or_a_library_helper_names_the_kernel_s_own_line():
+    def nested(x):
+        def inner(i):
+            return x[i]  # here
+
+        x[0] = inner(99)
+
+    def stuck(x):
+        if cuda.laneid < 16:
+            lanes.warp_max(int32(1), 16)  # there
+        else:
+            cuda.syncwarp()
+
+    assert caught(nested, (1,), [np.zeros(4, np.int32)]).line == line_of(nested, "# here")
+    error = caught(stuck, (32,), [np.zeros(4, np.int32)])
+    assert (error.kind, error.line) == ("deadlock", line_of(stuck, "# there"))
+
+
+def test_a_helper_with_a_shared_array_has_one_for_each_place_that_calls_it():
+    @njit(inline="always")
+    def through_shared(value):
+        word = cuda.shared.array(1, int32)
+        word[0] = value
+        return word
+
+    def kernel(out):
+        first = through_shared(1)
+        second = through_shared(2)
+        out[0], out[1] = first[0], second[0]
+
+    out = np.zeros(2, np.int32)
+    emulate(kernel, (1,), (1,), [out])
+    assert out.tolist() == [1, 2]
+
+
+def test_division_by_zero_gives_an_infinity_or_nan():
+    def kernel(x):
+        x[0], x[1], x[2], x[3] = x[0] / x[3], x[1] / x[3], x[3] / x[3], 1 / x[3]
+
+    x = np.array([1, -1, 0, 0], np.float32)
+    emulate(kernel, (1,), (1,), [x])
+    assert np.array_equal(x, [np.inf, -np.inf, np.nan, np.inf], equal_nan=True)
+
+
+def test_a_failed_launch_leaves_nothing_behind():
+    def kernel(x):
+        cuda.syncthreads()
+        x[9] = 1
+
+    caught(kernel, (64,), [np.zeros(1, np.int32)])
+    gc.collect()
+    assert not [g for g in gc.get_objects() if isinstance(g, greenlet) and g and g.parent]
+
+
+@pytest.mark.parametrize("block", [(0,), (1025,), (32, 33)])
+def test_a_block_that_no_gpu_has_is_refused(block):
+    with pytest.raises(ValueError, match="it must have 1 to 1024"):
+        emulate(lambda: None, (1,), block, [])
+
+
+def test_outputs_and_arguments_must_fit_the_kernel():
+    def kernel(x):
+        x[0] = 1
+
+    with pytest.raises(ValueError, match="outputs is .*positions of arguments"):
+        emulate(kernel, (1,), (1,), [np.zeros(1, np.int32)], outputs=("x",))
+    with pytest.raises(TypeError, match="kernel has 1 parameters, x; a kernel here is called with 2"):
+        emulate(kernel, (1,), (1,), [np.zeros(1, np.int32), 3])
 
 
 def test_a_failed_launch_changes_nothing():

@@ -56,9 +56,10 @@ IN_PTX = {
     "items": in_ptx(PLAIN, r"st\.global\.f32", lambda off, on: on == 4 * off, items=4),
     "stage": in_ptx(PLAIN, r"st\.shared", appears, stage=True),
     "stage and barriers": in_ptx(PLAIN, r"bar\.warp\.sync", twice, stage=True),
-    "sparse_vector": in_ptx(STAGED, r"ld\.global\.v4\.u32", appears, sparse_vector=4),
-    "sparse_vector of staged reads": in_ptx(STAGED, r"ld\.shared\.v2", appears, sparse_vector=2),
-    "roma": in_ptx(VECTORS, r"and\.b64\s+\S+ \S+ 3;", lambda off, on: on != off, roma=True),
+    "sparse_vector 2": in_ptx(STAGED, r"ld\.shared\.v2", appears, sparse_vector=2),
+    "sparse_vector 4": in_ptx(STAGED, r"ld\.shared\.v4", appears, sparse_vector=4),
+    "roma": in_ptx(VECTORS, r"ld\.global\.v4\.u32", appears, roma=True),
+    "roma of values": in_ptx(replace(VECTORS, vector=1), r"ld\.global\.v4\.f32", appears, roma=True),
     "prescale": in_ptx(STAGED, r"mul\.lo\.s64", lambda off, on: on < off / 2, prescale=True),
     "unroll_residue": in_ptx(VECTORS, r"ld\.shared\.f32", lambda off, on: on == 0 < off, unroll_residue=True),
     "bundle": in_ptx(PLAIN, LOAD, once_more, bundle=True),
@@ -126,10 +127,19 @@ def test_the_kernel_is_compiled_without_fastmath():
 
 
 def test_positions_in_b_are_64_bits_wide():
-    """(k - 1) * ldb passes 2**31: the multiplication and what follows must not be in 32 bits."""
-    text = ptx(make_spmm, PLAIN)
-    assert re.search(r"mul\.(lo\.s64|wide\.s32)", text)
-    assert not re.search(r"mul\.lo\.s32\s+%r\d+, %r\d+, %r\d+;\s+// ldb", text)
+    """No 32-bit product of two registers is left in a kernel that does not prescale."""
+    assert not re.findall(r"mul\.lo\.s32\s+%r\d+, %r\d+, %r\d+;", ptx(make_spmm, PLAIN))
+    prescaled = ptx(make_spmm, replace(STAGED, prescale=True))
+    assert re.findall(r"mul\.lo\.s32\s+%r\d+, %r\d+, %r\d+;", prescaled)
+
+
+def test_a_toggle_that_is_in_the_kernel_has_its_line_marked_there():
+    import inspect
+
+    marked = set(re.findall(r"\w+", " ".join(re.findall(r"# New:(.*)", inspect.getsource(make_spmm)))))
+    assert {field.name for field in fields(SpmmVariant)} - marked == {
+        "tile_k"
+    }  # a size, on no line of its own
 
 
 def test_another_architecture_can_be_asked_for():

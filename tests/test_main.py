@@ -44,8 +44,8 @@ def test_a_tree_that_is_not_there_is_an_error_not_a_look_alike(tmp_path, capsys,
     assert f"{ROOT_VARIABLE} is" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("n", ["0", "-3", "many"])
+@pytest.mark.parametrize("n", ["0", "-4", "many", "30", "²", "3000000000"])
 def test_a_size_that_is_none_is_refused(n, capsys):
     with pytest.raises(SystemExit):
         main(["demo", "--n", n])
-    assert "not a positive whole number" in capsys.readouterr().err
+    assert "not a multiple of 4" in capsys.readouterr().err

@@ -45,17 +45,17 @@ def test_a_row_of_b_too_far_is_out_of_bounds():
 
 
 def test_a_column_off_by_one_is_misaligned():
-    error = caught(planted("TILE_N + lane * VECTOR  #", "TILE_N + lane * VECTOR + 1  #"))
+    error = caught(planted("TILE_N + lane * VECTOR)", "TILE_N + lane * VECTOR + 1)"))
     assert (error.kind, error.line) == ("misaligned", line_of("b = lanes.load_if"))
 
 
 def test_a_slice_of_odd_length_is_misaligned():
-    error = caught(planted("slot = team * SLICE", "slot = team * (SLICE + 1)"))
+    error = caught(planted("int32(subwarp * SLICE)", "int32(subwarp * (SLICE + 1))"))
     assert error.kind == "misaligned" and "shared array" in str(error)
 
 
 def test_a_full_mask_in_a_loop_of_uneven_length_is_a_deadlock():
-    old = "FULL_MASK if UNIFORM_TRIP else TEAM_MASK << (team % TEAMS * SUBWARP)"
+    old = "FULL_MASK if UNIFORM_TRIP else SUBWARP_MASK << (subwarp % PER_WARP * SUBWARP)"
     variant = replace(BEST, uniform_trip=False, split=2, rows_per_block=4)
     error = caught(planted(old, "FULL_MASK"), variant)
     assert error.kind == "deadlock"
@@ -79,7 +79,7 @@ def test_a_prescaled_index_that_overflows_int32_is_out_of_bounds_where_it_is_use
     ldb = 2**30 - 4  # 3 * ldb wraps around to a negative int32
     arguments = [order, offsets, columns, values, b, ldb, c, 4, 1, 1, 0, 0, 0]
     with pytest.raises(EmulatorError) as info:
-        emulate(make_spmm(BEST, Types()), (1, 1), BEST.block, arguments, outputs=("C",))
+        emulate(make_spmm(BEST, Types()), (1, 1), BEST.block, arguments, outputs=(6,))
     first = inspect.getsourcelines(make_spmm)[1]
     assert (info.value.kind, info.value.line - first + 1) == ("out of bounds", line_of("b = lanes.load_if"))
     assert f"B[{3 * ldb - 2**32}:" in str(info.value)

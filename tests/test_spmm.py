@@ -1,7 +1,9 @@
 """spmm on every kind of operand: right, or refused in words before anything is launched."""
 
+import pickle
 import threading
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numba import njit
 
 import sparsekern as sk
-from sparsekern import Csr, SpmmVariant, Topology, VariantError, plan_spmm, spmm
+from sparsekern import Csr, EmulatorError, SpmmVariant, Topology, VariantError, plan_spmm, spmm
 from sparsekern.formats import as_csr
 from sparsekern.machine import launch
 from sparsekern.reference import error, spmm_reference, tolerance
@@ -84,11 +87,14 @@ def test_a_scipy_matrix_is_wrapped_once_and_its_values_are_always_the_present_on
     assert as_csr(a).topology is not first
 
 
-def test_another_structure_in_the_same_matrix_is_noticed():
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_another_structure_in_the_same_matrix_is_noticed_even_at_the_same_address(index):
     a = sparse()
-    first = as_csr(a).topology
-    a.indices = a.indices[::-1].copy()
-    assert as_csr(a).topology is not first
+    a.indptr, a.indices = a.indptr.astype(index), a.indices.astype(index)
+    for seed in range(20):  # an allocator likes to hand out again what has just been freed
+        a.indices = None
+        a.indices = np.random.default_rng(seed).integers(0, 13, a.nnz).astype(index)
+        assert np.array_equal(as_csr(a).topology.columns, a.indices)
 
 
 # Dense operands
@@ -148,10 +154,72 @@ def test_out_may_be_a_slice_and_its_neighbours_stay_untouched(columns, backend):
     assert (np.delete(wide, np.arange(12)[columns], axis=1) == 77).all()
 
 
+def unaligned(array):
+    """A copy of `array` that starts one byte off."""
+    memory = np.frombuffer(b"x" + array.tobytes(), np.uint8)[1:]
+    return memory.view(array.dtype).reshape(array.shape)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operands_that_start_between_two_addresses_of_a_float32_are_copied(backend):
+    a, b = as_csr(sparse()), dense(13, 4)
+    check(a, b, spmm(a, unaligned(b), backend=backend))
+    check(a, b, spmm(a.with_values(unaligned(a.values)), b, backend=backend))
+
+
+def test_a_structure_is_pickled_without_its_plans():
+    a, b = as_csr(sparse()), dense(13, 4)
+    a @ b
+    check(a, b, pickle.loads(pickle.dumps(a)) @ b)
+
+
+def test_what_a_kernel_does_not_write_is_nan_even_where_memory_held_the_answer():
+    from sparsekern import make_spmm
+
+    def forgets(variant, types):
+        kernel = make_spmm(variant, types)
+
+        @njit(inline="always")
+        def nothing(order, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u):
+            return 0
+
+        def forgetful(order, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u):
+            nothing(order, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u)
+
+        return forgetful if variant.bundle else kernel
+
+    a, b, out = sparse(), dense(13, 4), dense(9, 4)
+    plain = SpmmVariant(rows_per_block=4)
+    check(a, b, spmm(a, b, plain, make=forgets, out=out, backend="emulator"))
+    assert np.isnan(spmm(a, b, replace(plain, bundle=True), make=forgets, out=out, backend="emulator")).all()
+
+
+def test_a_kernel_that_writes_to_an_input_is_an_error():
+    def spoils(variant, types):
+        def kernel(order, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u):
+            order[0] = 1
+
+        return kernel
+
+    with pytest.raises(EmulatorError, match=r"read-only: order\[0\] written"):
+        spmm(A, B, SpmmVariant(rows_per_block=4, bundle=True), make=spoils, backend="emulator")
+
+
+def test_a_factory_that_returns_nothing_is_refused():
+    refused(
+        TypeError, "make returned None; it must return the kernel", A, B, make=lambda variant, types: None
+    )
+
+
 def test_a_csr_multiplies_with_the_operator_of_matrices():
     a, b = sparse(), dense(13, 4)
     check(a, b, as_csr(a) @ b)
     check(a, b[:, 0], as_csr(a) @ b[:, 0])
+
+
+def test_numpy_does_not_take_a_csr_for_an_object_array():
+    with pytest.raises(TypeError, match="unsupported operand"):
+        dense(4, 9) @ as_csr(sparse())
 
 
 def test_other_values_share_the_structure():
@@ -257,11 +325,17 @@ def structure(offsets=(0, 1, 3), columns=(2, 0, 1), shape=(2, 3), offset=np.int3
         (dict(columns=(2, 0, 3)), ValueError, r"columns\[2\] is 3; it must be in \[0, 3\)"),
         (dict(columns=(2, -1, 1)), ValueError, r"columns\[1\] is -1"),
         (dict(offsets=(0, 3, 1)), ValueError, "offsets decreases from 3 to 1 at row 1"),
+        (
+            dict(offsets=(0, 2**31 - 1, -5, 3), shape=(3, 3)),
+            ValueError,
+            "offsets decreases from 2147483647 to -5",
+        ),
         (dict(offsets=(0, 1, 4)), ValueError, r"offsets runs from 0 to 4; it must stay within \[0, 3\]"),
         (dict(offsets=(-1, 1, 3)), ValueError, "offsets runs from -1"),
         (dict(offsets=(0, 3)), ValueError, "offsets has 2 entries; 2 rows need 3"),
-        (dict(shape=(2, -3)), ValueError, "neither negative"),
-        (dict(shape=(2,)), ValueError, "two sizes"),
+        (dict(shape=(2, -3)), ValueError, "neither size may be negative"),
+        (dict(shape=(2,)), ValueError, "two whole numbers"),
+        (dict(shape=(2.7, 3)), ValueError, "two whole numbers"),
         (dict(shape=(2, 2**31)), ValueError, r"below 2\*\*31"),
         (dict(index=np.int64), TypeError, r"columns has dtype int64.*columns\.astype\(np\.int32\)"),
         (dict(offset=np.uint32), TypeError, "offsets has dtype uint32; it must be int32 or int64"),
@@ -325,6 +399,15 @@ def test_vectors_need_aligned_rows_and_a_padded_b_has_them():
     refused(VariantError, "ldc is 49", a, wide[:, :49], variant, out=np.zeros((9, 49), np.float32))
 
 
+def test_a_plan_does_not_read_past_the_memory_of_another_b():
+    a, memory = sparse(9, 13), dense(20, 8)
+    plan = plan_spmm(a, memory[:13, :6], backend="emulator")
+    with pytest.raises(
+        ValueError, match="b starts on 8 bytes; this plan is for 16|b has memory for 102 elements"
+    ):
+        plan(a.data, memory[7:, 2:])
+
+
 def test_vectors_do_not_read_past_the_memory_of_b():
     a, variant = sparse(9, 13), SpmmVariant(vector=4)
     memory = np.zeros(13 * 8 - 2, np.float32)  # the last row ends where its columns do
@@ -350,8 +433,8 @@ def test_a_grid_that_would_be_too_tall_is_refused_and_select_takes_a_wider_tile(
     a = as_csr(sp.csr_array(np.ones((1, 1), np.float32)))
     b = np.ones((1, 70_001), np.float32)
     refused(VariantError, "1 x 70001 blocks.*65535", a, b, SpmmVariant(subwarp=1, rows_per_block=32))
-    grid = plan_spmm(a, b, backend="emulator").grid
-    assert grid[1] <= 65_535
+    assert plan_spmm(a, b, backend="emulator").grid[1] <= 65_535
+    assert plan_spmm(a, np.ones((1, 5_000_001), np.float32), backend="emulator").grid[1] <= 65_535
 
 
 @pytest.mark.parametrize(
@@ -377,7 +460,6 @@ def test_an_unknown_backend_is_refused_and_so_is_cuda_without_a_gpu(monkeypatch)
 
 
 def test_the_emulator_is_announced_once_when_nobody_asked_for_it(monkeypatch):
-    monkeypatch.undo()
     monkeypatch.setattr(launch, "device_backend", lambda: "emulator")
     launch._say_emulator.cache_clear()
     with pytest.warns(RuntimeWarning, match="no CUDA GPU answers"):
@@ -398,6 +480,16 @@ def test_a_plan_runs_other_operands_of_the_same_layout_and_refuses_others(backen
         plan(a.values, B[:, :5])
     with pytest.raises(ValueError, match="out has shape"):
         plan(a.values, B, out=np.zeros((9, 5), np.float32))
+    with pytest.raises(TypeError, match="b has dtype float64"):
+        plan(a.values, B.astype(np.float64))
+    with pytest.raises(ValueError, match="values has shape"):
+        plan(a.values[1:], B)
+    with pytest.raises(ValueError, match="values has strides.*contiguous"):
+        plan(np.repeat(a.values, 2)[::2], B)
+    with pytest.raises(ValueError, match="out is read-only"):
+        out = np.zeros((9, 6), np.float32)
+        out.flags.writeable = False
+        plan(a.values, B, out=out)
 
 
 def test_a_plan_is_made_once_for_a_structure_and_explains_itself():
@@ -409,6 +501,16 @@ def test_a_plan_is_made_once_for_a_structure_and_explains_itself():
         assert part in text
 
 
+def test_a_structure_keeps_a_bounded_number_of_plans():
+    from sparsekern.formats import MOST_PLANS
+
+    a = as_csr(A)
+    for n in range(1, 2 * MOST_PLANS):
+        plan = plan_spmm(a, dense(13, n), backend="emulator")
+    assert plan_spmm(a, dense(13, n), backend="emulator") is plan
+    assert len(a.topology.derive("plans", dict)) == MOST_PLANS
+
+
 def test_the_kernel_takes_a_batch_with_strides():
     from sparsekern import Types, make_spmm
     from sparsekern.machine.emulator import emulate
@@ -418,7 +520,7 @@ def test_the_kernel_takes_a_batch_with_strides():
     c = np.full((2, 9, 8), np.nan, np.float32)
     order = t.row_order(True, False, 4)
     arguments = [order, t.offsets, t.columns, values.ravel(), b.ravel(), 6, c.ravel(), 8, 9, 6, a.nnz, 78, 72]
-    emulate(make_spmm(variant, Types()), (3, 1, 2), variant.block, arguments, outputs=("C",))
+    emulate(make_spmm(variant, Types()), (3, 1, 2), variant.block, arguments, outputs=(6,))
     check(a, b[0], c[0, :, :6])
     check(a.with_values(values[1]), b[1], c[1, :, :6])
     assert np.isnan(c[:, :, 6:]).all()

@@ -2,10 +2,11 @@
 
 The kernel of *Sparse GPU Kernels for Deep Learning* (Gale, Zaharia, Young, Elsen, SC20), section V,
 with each of its optimisations as a toggle, and three of our own (uniform trip count, uniform branch,
-split rows).
+split rows). A toggle's lines begin at its `# New:`.
 """
 
-from numba import cuda, float32, int32, int64, njit
+import numba
+from numba import cuda, int32, int64, njit
 
 from sparsekern.machine import lanes
 
@@ -23,18 +24,19 @@ def make_spmm(variant, types):
     UNROLL_RESIDUE, FAITHFUL = variant.unroll_residue, variant.faithful
     UNIFORM_TRIP, UNIFORM_BRANCH = variant.uniform_trip, variant.uniform_branch
     SWIZZLE = variant.bundle or variant.bin
+    VALUE, INDEX, SUM = (getattr(numba, name) for name in (types.values, types.index, types.acc))
 
     STRIDE = SUBWARP * VECTOR  # columns from one item of a lane to its next
     TILE_N = STRIDE * ITEMS
     SUMS = ITEMS * VECTOR  # registers of a lane that hold C
-    VECTOR_STEPS = -(-TILE_K // (SUBWARP * SPARSE_VECTOR))  # loads of A by a lane for a tile
-    SCALAR_STEPS = -(-TILE_K // SUBWARP)
+    VECTOR_STEPS = -(-TILE_K // (SUBWARP * SPARSE_VECTOR))  # vectors of A that a lane stages of a tile
+    SCALAR_STEPS = -(-TILE_K // SUBWARP)  # or elements
     STAGED = ROWS * SPLIT * SLICE  # words of shared memory for values, as many for columns
     PARTIAL = ROWS * (SPLIT - 1) * TILE_N  # words of shared memory for the sums of split rows
     UNROLL = 4  # nonzeros in a group of the unrolled residue
-    FULL_MASK = 0xFFFFFFFF
-    TEAM_MASK = FULL_MASK >> (32 - SUBWARP)  # the lanes of the first subwarp in a warp
-    TEAMS = 32 // SUBWARP  # subwarps in a warp
+    FULL_MASK = lanes.FULL_MASK
+    SUBWARP_MASK = FULL_MASK >> (32 - SUBWARP)  # the lanes of the first subwarp of a warp
+    PER_WARP = 32 // SUBWARP  # subwarps in a warp
 
     @njit(inline="always")
     def finish(total, row, column):
@@ -45,133 +47,134 @@ def make_spmm(variant, types):
     def add_row(wanted, a, index, B, ldb, shift, column, n, acc):
         """acc += a * B[index, my columns], if wanted.
 
-        `shift` leads from the start of a row of B to my first item, which is in `column`. Positions
-        in B are int64, since k * ldb can pass 2**31; `shift` and `ldb` are, and carry the sum along.
+        `shift` leads from the start of a row of B to my first item, which is in `column`. Positions in
+        B are int64, since k * ldb can pass 2**31: `shift` and `ldb` are, and carry the sum along.
         """
         start = shift + index if PRESCALE else shift + index * ldb
         for i in range(ITEMS):
             inside = wanted & (column + i * STRIDE < n)
-            b = lanes.load_if(inside, B, start + i * STRIDE, VECTOR)
+            b = lanes.load_if(inside, B, start + i * STRIDE, VECTOR)  # New: vector
             lanes.axpy(a, b, acc, i * VECTOR)
 
     def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         # Who am I?
-        lane = cuda.threadIdx.x  # [0, SUBWARP)
-        team = cuda.threadIdx.y  # [0, ROWS * SPLIT): my subwarp
-        part = team % SPLIT  # [0, SPLIT): its share of a row
+        lane = int32(cuda.threadIdx.x)  # New: subwarp, [0, SUBWARP)
+        subwarp = int32(cuda.threadIdx.y)  # New: rows_per_block, [0, ROWS * SPLIT)
+        part = int32(subwarp % SPLIT)  # New: split, [0, SPLIT), its share of a row
 
-        # Where is my tile? A team past the last row has an empty one: it must still meet the barriers.
-        position = cuda.blockIdx.x * ROWS + team // SPLIT
-        column = cuda.blockIdx.y * TILE_N + lane * VECTOR  # of my first item
-        exists = position < m
-        row = int64(position)
-        first = int64(0)  # of the row's nonzeros
+        # Where is my tile? A subwarp past the last row has an empty one: it must still meet the barriers.
+        position = int64(cuda.blockIdx.x) * ROWS + subwarp // SPLIT
+        column = int32(cuda.blockIdx.y * TILE_N + lane * VECTOR)  # New: items, of my first one
+        row = position
+        first = int64(0)  # of the row's nonzeros; int64, as offsets may be
         length = int32(0)
+        exists = position < m
         if exists:
-            if SWIZZLE:
-                row = int64(order[position])  # New: row swizzle
-            first = int64(offsets[row])
-            length = int32(offsets[row + 1] - first)
+            if SWIZZLE:  # New: bundle, bin
+                (index,) = lanes.load(order, position, 1)
+                row = int64(index)
+            first = int64(lanes.load(offsets, row, 1)[0])
+            length = int32(lanes.load(offsets, row + 1, 1)[0] - first)
         batch = int64(cuda.blockIdx.z)
         a_shift = batch * values_stride
         b_shift = batch * b_stride + column
         c_shift = batch * c_stride + row * ldc + column
 
-        acc = cuda.local.array(SUMS, float32)  # registers
+        acc = cuda.local.array(SUMS, SUM)  # registers
         for i in range(SUMS):
-            acc[i] = float32(0)
+            acc[i] = SUM(0)
 
         if not STAGE:
-            for p in range(first + part, first + length, SPLIT):
-                add_row(True, values[a_shift + p], columns[p], B, ldb, b_shift, column, n, acc)
+            for j in range(part, length, SPLIT):
+                (a,) = lanes.load(values, a_shift + first + j, 1)
+                (index,) = lanes.load(columns, first + j, 1)
+                add_row(True, a, index, B, ldb, b_shift, column, n, acc)
 
-        if STAGE:  # New: a tile of A at a time through shared memory
-            staged_values = cuda.shared.array(STAGED, float32, 16)
-            staged_columns = cuda.shared.array(STAGED, int32, 16)
-            slot = team * SLICE  # my slice of both
-            lanes_that_meet = FULL_MASK if UNIFORM_TRIP else TEAM_MASK << (team % TEAMS * SUBWARP)
+        if STAGE:  # New: stage, a tile of A at a time through shared memory
+            staged_values = cuda.shared.array(STAGED, VALUE, 16)
+            staged_columns = cuda.shared.array(STAGED, INDEX, 16)
+            slot = int32(subwarp * SLICE)  # New: stage_pad, my slice of both
+            mask = FULL_MASK if UNIFORM_TRIP else SUBWARP_MASK << (subwarp % PER_WARP * SUBWARP)
 
             skip = int32(0)  # positions at the start of the first tile that belong to the row before
-            aligned = True
-            if ROMA:  # New: back up to an aligned start
+            if ROMA:  # New: roma, back up to an aligned start
                 skip = int32(first % SPARSE_VECTOR)
                 if FAITHFUL and length + skip < TILE_K:
                     skip = int32(0)
                 first -= skip
                 length = int32(length + skip)
-            elif SPARSE_VECTOR > 1:
-                aligned = first % SPARSE_VECTOR == 0
 
             # Tiles are dealt to the parts of a row in turn. Mine: `trips`, of which the first `whole`
             # are full; in the first `head` some positions are not the row's.
             trips = int32(((length + TILE_K - 1) // TILE_K - part + SPLIT - 1) // SPLIT)
             whole = int32((length // TILE_K - part + SPLIT - 1) // SPLIT)
             head = int32(1) if skip > 0 and part == 0 and not FAITHFUL else int32(0)
-            if UNIFORM_TRIP:
-                trips = lanes.warp_max(trips, SUBWARP)  # New
-            if UNIFORM_BRANCH:
-                whole = lanes.warp_min(whole, SUBWARP)  # New
-                head = lanes.warp_max(head, SUBWARP)  # New
+            if UNIFORM_TRIP:  # New: uniform_trip
+                trips = lanes.warp_max(trips, SUBWARP)
+            if UNIFORM_BRANCH:  # New: uniform_branch
+                whole = lanes.warp_min(whole, SUBWARP)
+                head = lanes.warp_max(head, SUBWARP)
 
             for t in range(trips):
-                tile = (t * SPLIT + part) * TILE_K
-                begin = skip if tile == 0 else int32(0)
-                count = min(length - tile, TILE_K)  # positions [begin, count) are the row's; maybe none
+                tile = int32((t * SPLIT + part) * TILE_K)  # its first position, counted from `first`
+                start = skip if tile == 0 else int32(0)  # positions [start, stop) of the tile are the row's,
+                stop = int32(min(length - tile, TILE_K))  # which may be none
 
                 if t > 0:
-                    cuda.syncwarp(lanes_that_meet)  # the tile before has been read
-                if t < whole and aligned:
+                    cuda.syncwarp(mask)  # the tile before has been read
+                if ROMA and t < whole:
                     for i in range(VECTOR_STEPS):
-                        s = (lane + i * SUBWARP) * SPARSE_VECTOR
+                        s = int32((lane + i * SUBWARP) * SPARSE_VECTOR)
                         if s < TILE_K:
-                            p = first + tile + s
-                            indices = lanes.load(columns, p, SPARSE_VECTOR)
-                            if PRESCALE:
-                                indices = lanes.scale(indices, ldb)  # New
+                            indices = lanes.load(columns, first + tile + s, SPARSE_VECTOR)
+                            if PRESCALE:  # New: prescale, once for a nonzero and not once for each lane
+                                indices = lanes.scale(indices, ldb)
                             lanes.store(staged_columns, slot + s, indices)
-                            lanes.store(
-                                staged_values, slot + s, lanes.load(values, a_shift + p, SPARSE_VECTOR)
-                            )
-                            if s < begin:  # mask what is not the row's; this lane staged it: no barrier
-                                for u in range(begin):
-                                    lanes.store(staged_values, slot + u, (float32(0),))
-                                    if FAITHFUL:
-                                        lanes.store(staged_columns, slot + u, (int32(0),))
+                            a = lanes.load(values, a_shift + first + tile + s, SPARSE_VECTOR)
+                            lanes.store(staged_values, slot + s, a)
+                            # Values of the row before may be NaN, and NaN * 0 is no 0: masking them by
+                            # position is not enough. This lane stored them, so no barrier is needed.
+                            if s < start:
+                                for u in range(start):
+                                    lanes.store(staged_values, slot + u, (VALUE(0),))
+                                    if FAITHFUL:  # New: faithful, row 0 of B stands in for what is masked
+                                        lanes.store(staged_columns, slot + u, (INDEX(0),))
                 else:
                     for i in range(SCALAR_STEPS):
-                        s = lane + i * SUBWARP
+                        s = int32(lane + i * SUBWARP)
                         if s < TILE_K:
-                            mine = (begin <= s) & (s < count)
-                            p = first + tile + s
-                            indices = lanes.load_if(mine, columns, p, 1)
+                            ours = (start <= s) & (s < stop)
+                            indices = lanes.load_if(ours, columns, first + tile + s, 1)
                             if PRESCALE:
-                                indices = lanes.scale(indices, ldb)  # New
+                                indices = lanes.scale(indices, ldb)
                             lanes.store(staged_columns, slot + s, indices)
-                            lanes.store(staged_values, slot + s, lanes.load_if(mine, values, a_shift + p, 1))
-                cuda.syncwarp(lanes_that_meet)  # the tile is there
+                            a = lanes.load_if(ours, values, a_shift + first + tile + s, 1)
+                            lanes.store(staged_values, slot + s, a)
+                cuda.syncwarp(mask)  # the tile is there
 
-                if head <= t < whole:
+                if head <= t and t < whole:
                     for j in range(0, TILE_K, SPARSE_VECTOR):
-                        a = lanes.load(staged_values, slot + j, SPARSE_VECTOR)
+                        a = lanes.load(staged_values, slot + j, SPARSE_VECTOR)  # New: sparse_vector
                         indices = lanes.load(staged_columns, slot + j, SPARSE_VECTOR)
                         for u in range(SPARSE_VECTOR):
                             add_row(True, a[u], indices[u], B, ldb, b_shift, column, n, acc)
                 elif not UNROLL_RESIDUE:
-                    for j in range(begin, count):
-                        a, index = staged_values[slot + j], staged_columns[slot + j]
+                    for j in range(start, stop):
+                        (a,) = lanes.load(staged_values, slot + j, 1)
+                        (index,) = lanes.load(staged_columns, slot + j, 1)
                         add_row(True, a, index, B, ldb, b_shift, column, n, acc)
                 else:
-                    for j in range(0, count, UNROLL):  # New: groups, with no test between their loads
+                    for j in range(0, stop, UNROLL):  # New: unroll_residue, groups without a branch inside
                         for g in range(0, UNROLL, SPARSE_VECTOR):
                             a = lanes.load(staged_values, slot + j + g, SPARSE_VECTOR)
                             indices = lanes.load(staged_columns, slot + j + g, SPARSE_VECTOR)
                             for u in range(SPARSE_VECTOR):
-                                wanted = FAITHFUL or begin <= j + g + u < count
+                                wanted = FAITHFUL or ((start <= j + g + u) & (j + g + u < stop))
                                 add_row(wanted, a[u], indices[u], B, ldb, b_shift, column, n, acc)
 
-        if SPLIT > 1:  # New: add the sums of the parts, in order
-            partial = cuda.shared.array(PARTIAL, float32)
-            mine = team // SPLIT * (SPLIT - 1) * TILE_N + lane
+        if SPLIT > 1:  # the sums of the parts, added in order
+            partial = cuda.shared.array(PARTIAL, SUM)
+            mine = int32(subwarp // SPLIT * (SPLIT - 1) * TILE_N + lane)
             if part > 0:
                 for i in range(SUMS):
                     partial[mine + (part - 1) * TILE_N + i * SUBWARP] = acc[i]
@@ -183,9 +186,10 @@ def make_spmm(variant, types):
 
         if exists and part == 0:
             for i in range(ITEMS):
-                c = column + i * STRIDE
+                c = int32(column + i * STRIDE)
                 for v in range(VECTOR):
-                    acc[i * VECTOR + v] = finish(acc[i * VECTOR + v], row, c + v)
+                    if c + v < n:
+                        acc[i * VECTOR + v] = finish(acc[i * VECTOR + v], row, c + v)
                 if c + VECTOR <= n:
                     lanes.store(C, c_shift + i * STRIDE, lanes.take(acc, i * VECTOR, VECTOR))
                 else:

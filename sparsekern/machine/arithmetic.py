@@ -2,15 +2,13 @@
 
 A float32 is a `Float32`: a Python float whose value a float32 can hold, and whose arithmetic rounds
 to one. An int32 is a Python int in range; Numba widens int32 arithmetic to int64, so only casts and
-stores wrap. A fused multiply-add is the primitive of `lanes`, compiled for this processor.
+stores wrap.
 """
 
 from array import array
+from math import copysign
 
 import numpy as np
-from numba import float32, njit
-
-from sparsekern.machine import lanes
 
 
 def round_float32(x):
@@ -30,6 +28,13 @@ def _rounded(operator):
     return method
 
 
+def _divide(x, y):
+    """x / y as floating-point hardware has it: division by zero gives an infinity or NaN."""
+    if y != 0:
+        return float.__truediv__(x, float(y))
+    return float("nan") if x == 0 or x != x else copysign(float("inf"), x) * copysign(1.0, y)
+
+
 class Float32(float):
     """A float32. Build one from any float with `to_float32`."""
 
@@ -38,7 +43,10 @@ class Float32(float):
     __add__ = _rounded(float.__add__)
     __sub__ = _rounded(float.__sub__)
     __mul__ = _rounded(float.__mul__)
-    __truediv__ = _rounded(float.__truediv__)
+    __truediv__ = _rounded(_divide)
+
+    def __rtruediv__(self, other):
+        return _divide(float(other), self)
 
     def __neg__(self):
         return Float32(float.__neg__(self))
@@ -71,21 +79,3 @@ CASTS = {  # by NumPy dtype
         float32=to_float32, float64=float, int32=to_int32, int64=to_int64, bool=bool
     ).items()
 }
-
-
-@njit(cache=True)
-def fma(a, x, y):
-    """`a * x + y` of three float32 values, rounded once."""
-    return lanes.fma(float32(a), float32(x), float32(y))
-
-
-@njit(cache=True)
-def accumulate(multipliers, rows, sums):
-    """Adds multipliers[i] * rows[i] to `sums` for each i in turn, one fused multiply-add an element.
-
-    multipliers: (count,) float32. rows: (count * width,) float32. sums: (width,) float32, updated.
-    """
-    width = len(sums)
-    for i in range(len(multipliers)):
-        for j in range(width):
-            sums[j] = lanes.fma(multipliers[i], rows[i * width + j], sums[j])

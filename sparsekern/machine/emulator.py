@@ -4,8 +4,10 @@ A launch takes the same Python function that would be compiled, gives it a `cuda
 own, and runs each lane as a greenlet that switches away at barriers and collectives. Blocks run one
 after another; within a block each lane runs until it has to wait.
 
-Exact: integers wrap when stored or cast to int32, float32 arithmetic rounds as on the device, a fused
-multiply-add rounds once. Lanes that have exited are not waited for at a barrier, as on hardware.
+Exact: integers wrap when stored or cast to int32, each float32 operation rounds to float32, a fused
+multiply-add rounds once. Lanes that have exited are not waited for at a barrier, as on hardware. Not as on
+a device: the compiler may fuse `x * y + z`, which here rounds twice (say `lanes.fma` and both fuse); `min`
+and `max` treat NaN as Python does; a lane that spins on memory spins forever; races go unseen.
 
 Watched: each access, for bounds, alignment and memory that nothing was written to (a negative index
 is out of bounds); each barrier, for lanes that never come. Arguments are copied in, and results
@@ -17,6 +19,8 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +29,7 @@ from greenlet import getcurrent, greenlet
 from sparsekern.machine.arithmetic import Float32
 from sparsekern.machine.memory import UNWRITTEN, Memory
 from sparsekern.machine.vocabulary import Cuda, Lanes, Rebuilder
-
-WARP = 32
+from sparsekern.variants import MAX_THREADS, WARP
 
 
 class EmulatorError(RuntimeError):
@@ -115,6 +118,9 @@ class Machine:
 
     def __init__(self, function, grid, block):
         self.grid, self.block = Dim3(*grid), Dim3(*block)
+        threads = prod(self.block)
+        if not 1 <= threads <= MAX_THREADS:
+            raise ValueError(f"block is {tuple(block)}, {threads} threads; it must have 1 to {MAX_THREADS}")
         self.counts = Counts()
         self.cuda = Cuda(self)
         rebuilder = Rebuilder(self.cuda, Lanes(self.counts))
@@ -133,11 +139,15 @@ class Machine:
         self.live = [0] * -(-len(lanes) // WARP)  # for each warp, the mask of lanes that have not exited
         for lane in lanes:
             self.live[lane.warp] |= 1 << lane.id
-        for lane in lanes:
-            self._resume(lane, *arguments)
-        while any(self.live):
-            for lane in self._release():
-                self._resume(lane, lane.answer)
+        try:
+            for lane in lanes:
+                self._resume(lane, *arguments)
+            while any(self.live):
+                for lane in self._release():
+                    self._resume(lane, lane.answer)
+        finally:
+            for lane in filter(attrgetter("greenlet"), lanes):  # suspended by an error: never collected
+                lane.greenlet.throw()
         for memory in self.shared.values():
             self.counts.add_memory(memory)
 
@@ -256,17 +266,24 @@ def emulate(function, grid, block, arguments, outputs=()):
     """Runs `function` on `grid` blocks of `block` threads, and returns its `Counts`.
 
     arguments: contiguous 1-D NumPy arrays (updated in place at the end) and Python numbers.
-    outputs: names of parameters whose arrays hold nothing yet: reading them is an error, and elements
-    the kernel does not write keep their value.
+    outputs: positions of arguments that are arrays which hold nothing yet: reading them is an error, and
+    elements that the kernel does not write keep their value.
 
     Raises EmulatorError, with no array changed.
     """
     machine = Machine(function, grid, block)
-    names = machine.function.__code__.co_varnames
+    names = machine.function.__code__.co_varnames[: machine.function.__code__.co_argcount]
+    if not set(outputs) <= set(range(len(arguments))):
+        raise ValueError(f"outputs is {outputs}; it must be positions of arguments, below {len(arguments)}")
+    if len(names) != len(arguments):
+        raise TypeError(
+            f"{function.__name__} has {len(names)} parameters, {', '.join(names)}; "
+            f"a kernel here is called with {len(arguments)} arguments"
+        )
     arrays, handed = {}, []
-    for name, value in zip(names, arguments, strict=False):
+    for position, (name, value) in enumerate(zip(names, arguments, strict=True)):
         if isinstance(value, np.ndarray):
-            memory = _copy_in(machine, name, value, name in outputs)
+            memory = _copy_in(machine, name, value, position in outputs)
             arrays[name], value = (memory, value), memory
         handed.append(value)
     collecting = gc.isenabled()

@@ -9,7 +9,7 @@ has to be spelled out, as one load of `<width x element>` at an address aligned 
 """
 
 from llvmlite import ir
-from numba import cuda, njit, types
+from numba import cuda, float32, njit, types
 from numba.core import cgutils
 from numba.core.errors import RequireLiteralValue, TypingError
 from numba.core.extending import intrinsic
@@ -18,10 +18,27 @@ PRIMITIVES = ("load", "load_if", "store", "take", "fma", "axpy", "scale")
 FULL_MASK = 0xFFFFFFFF
 
 
-def _literal_width(width):
+def _fragment_of(array, width):
+    """The type of a fragment of `width` elements of `array`."""
+    _check_array(array)
     if not isinstance(width, types.IntegerLiteral):
         raise RequireLiteralValue("width must be a constant that the factory closes over")
-    return width.literal_value
+    return types.UniTuple(array.dtype, width.literal_value)
+
+
+def _check_array(array):
+    if not (isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"):
+        raise TypingError(f"lanes access contiguous arrays of one dimension, not {array}")
+
+
+def _check_fragment(fragment):
+    if not isinstance(fragment, types.UniTuple):
+        raise TypingError(f"a fragment is a tuple of values of one type, not {fragment}")
+
+
+def _check_float32(*operands):
+    if any(operand != types.float32 for operand in operands):
+        raise TypingError(f"multiply-adds take float32 operands, not {operands}")
 
 
 def _address(context, builder, array_type, array, index_type, index):
@@ -49,7 +66,7 @@ def _load(context, builder, array_type, array, index_type, index, fragment_type)
 @intrinsic
 def load(typingctx, array, index, width):
     """`array[index : index + width]` as a fragment, in one access; `index` a multiple of `width`."""
-    fragment = types.UniTuple(array.dtype, _literal_width(width))
+    fragment = _fragment_of(array, width)
 
     def codegen(context, builder, signature, args):
         return _load(context, builder, array, args[0], index, args[1], fragment)
@@ -60,7 +77,7 @@ def load(typingctx, array, index, width):
 @intrinsic
 def load_if(typingctx, wanted, array, index, width):
     """`load(array, index, width)` where `wanted`, a fragment of zeros elsewhere, without access."""
-    fragment = types.UniTuple(array.dtype, _literal_width(width))
+    fragment = _fragment_of(array, width)
 
     def codegen(context, builder, signature, args):
         zero = context.get_constant_null(fragment)
@@ -79,8 +96,8 @@ def load_if(typingctx, wanted, array, index, width):
 @intrinsic
 def store(typingctx, array, index, fragment):
     """`array[index : index + len(fragment)] = fragment`, in one access; `index` a multiple of its length."""
-    if not isinstance(fragment, types.UniTuple):
-        raise TypingError(f"store takes a fragment, not {fragment}")
+    _check_array(array)
+    _check_fragment(fragment)
 
     def codegen(context, builder, signature, args):
         element = context.get_value_type(array.dtype)
@@ -99,7 +116,7 @@ def store(typingctx, array, index, fragment):
 @intrinsic
 def take(typingctx, registers, start, width):
     """`registers[start : start + width]` of a local array as a fragment; no memory access."""
-    fragment = types.UniTuple(registers.dtype, _literal_width(width))
+    fragment = _fragment_of(registers, width)
 
     def codegen(context, builder, signature, args):
         first = _address(context, builder, registers, args[0], start, args[1])
@@ -112,17 +129,12 @@ def take(typingctx, registers, start, width):
 @intrinsic
 def fma(typingctx, a, b, c):
     """`a * b + c`, rounded once."""
+    _check_float32(a, b, c)
 
     def codegen(context, builder, signature, args):
         return builder.fma(*args)
 
-    return signature_of_floats(a, b, c), codegen
-
-
-def signature_of_floats(*operands):
-    if any(t != types.float32 for t in operands):
-        raise TypingError(f"fma takes float32 operands, not {operands}")
-    return types.float32(*operands)
+    return types.float32(a, b, c), codegen
 
 
 @intrinsic
@@ -132,8 +144,9 @@ def axpy(typingctx, a, x, y, start):
     a: float32. x: a fragment. y: a local array, whose elements stay in registers as long as `start`
     is a constant once loops are unrolled.
     """
-    if not isinstance(x, types.UniTuple):
-        raise TypingError(f"axpy takes a fragment x, not {x}")
+    _check_fragment(x)
+    _check_array(y)
+    _check_float32(a, x.dtype, y.dtype)
 
     def codegen(context, builder, signature, args):
         first = _address(context, builder, y, args[2], start, args[3])
@@ -142,7 +155,6 @@ def axpy(typingctx, a, x, y, start):
             builder.store(builder.fma(args[0], item, builder.load(element)), element)
         return context.get_dummy_value()
 
-    signature_of_floats(a, x.dtype, y.dtype)
     return types.void(a, x, y, start), codegen
 
 
@@ -172,3 +184,25 @@ def warp_max(value, subwarp):
 def warp_min(value, subwarp):
     """Smallest int32 `value` over the subwarps of a warp, as `warp_max`."""
     return -warp_max(-value, subwarp)
+
+
+# The same multiply-adds, compiled for this processor: what the emulator computes with. They are here
+# because Numba's cache notices changes of this file only.
+
+
+@njit(cache=True)
+def fma_here(a, x, y):
+    """`a * x + y` of three numbers that float32 can hold, rounded once."""
+    return fma(float32(a), float32(x), float32(y))
+
+
+@njit(cache=True)
+def accumulate_here(multipliers, rows, sums):
+    """Adds multipliers[i] * rows[i] to `sums` for each i in turn, one fused multiply-add an element.
+
+    multipliers: (count,) float32. rows: (count * width,) float32. sums: (width,) float32, updated.
+    """
+    width = len(sums)
+    for i in range(len(multipliers)):
+        for j in range(width):
+            sums[j] = fma(multipliers[i], rows[i * width + j], sums[j])

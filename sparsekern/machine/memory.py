@@ -4,7 +4,8 @@ from array import array
 
 import numpy as np
 
-from sparsekern.machine.arithmetic import CASTS, Float32, accumulate
+from sparsekern.machine.arithmetic import CASTS, Float32
+from sparsekern.machine.lanes import accumulate_here
 
 UNWRITTEN = None  # a cell that nothing has been stored in
 WIDEST = 16  # elements in a vector access, at most
@@ -109,6 +110,9 @@ class Registers:
     def take(self, start, width):
         if self.pending:
             self._catch_up()
+        return self._peek(start, width)
+
+    def _peek(self, start, width):
         if start < 0 or start + width > len(self.cells):
             span = f"[{start}]" if width == 1 else f"[{start}:{start + width}]"
             self.fail("out of bounds", f"register {span} of a local array of {len(self.cells)}")
@@ -130,10 +134,7 @@ class Registers:
     def put_off(self, start, width):
         if any(start < s + w and s < start + width for s, w in self.pending):
             self._catch_up()
-        waiting = self.pending
-        self.pending = {}
-        self.take(start, width)  # checks
-        self.pending = waiting
+        self._peek(start, width)
         return self.pending.setdefault((start, width), ([], []))
 
     def _catch_up(self):
@@ -141,7 +142,7 @@ class Registers:
             span = slice(start, start + width)
             self.counts.fma += len(rows)
             sums = np.array(self.cells[span], np.float32)
-            accumulate(_float32(multipliers), _float32(rows), sums)
+            accumulate_here(_float32(multipliers), _float32(rows), sums)
             self.cells[span] = map(Float32, sums.tolist())
         self.pending = {}
 

@@ -3,7 +3,8 @@
 import builtins
 import dis
 import sys
-from types import CellType, FunctionType, SimpleNamespace
+from itertools import chain
+from types import CellType, CodeType, FunctionType, SimpleNamespace
 
 import numba
 from numba import cuda as compiled_cuda
@@ -11,8 +12,8 @@ from numba import cuda as compiled_cuda
 from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
 from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy, load_if
+from sparsekern.variants import WARP
 
-WARP = 32
 DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
 TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by name, as Numba's
 
@@ -35,7 +36,7 @@ class Lanes(SimpleNamespace):
 
     def fma(self, a, b, c):
         self._counts.fma += 1
-        return arithmetic.Float32(arithmetic.fma(a, b, c))
+        return arithmetic.Float32(compiled_lanes.fma_here(a, b, c))
 
 
 class Cuda:
@@ -67,7 +68,11 @@ class Cuda:
     def _shared_array(self, shape, dtype, alignment=None):
         """One array a block for each place in the program that asks; aligned as asked and no better."""
         machine, frame = self._machine, sys._getframe(1)
-        key = frame.f_code, frame.f_lasti
+        key, caller = [], frame
+        while caller and caller.f_code in machine.codes:  # helpers are inlined: an array for each call
+            key += caller.f_code, caller.f_lasti
+            caller = caller.f_back
+        key = tuple(key)
         if key not in machine.shared:
             dtype = self._dtype(dtype)
             skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
@@ -80,7 +85,7 @@ class Cuda:
         return Registers(self._machine.fail, self._size(shape), self._dtype(dtype), self._machine.counts)
 
     def _size(self, shape):
-        if type(shape) is not int:
+        if type(shape) is not int or shape < 0:
             self._machine.fail("unsupported", f"the emulator has arrays of one dimension only, not {shape}")
         return shape
 
@@ -156,8 +161,11 @@ class Rebuilder:
     def rebuild(self, function):
         function = getattr(function, "py_func", function)
         code = function.__code__
-        self.codes.add(code)
-        names = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+        codes = set(_nested(code))
+        if function.__module__ != compiled_lanes.__name__:
+            self.codes |= codes
+        instructions = chain.from_iterable(map(dis.get_instructions, codes))
+        names = {i.argval for i in instructions if i.opname == "LOAD_GLOBAL"}
         globals_ = {
             n: self._translate(n, function.__globals__[n]) for n in names & function.__globals__.keys()
         }
@@ -192,3 +200,11 @@ class Rebuilder:
             elif isinstance(value, int):
                 setattr(self.lanes, name, value)
         return self.lanes
+
+
+def _nested(code):
+    """`code` and the code of every function and comprehension inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

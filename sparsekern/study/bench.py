@@ -1,7 +1,7 @@
 """Timing on a GPU."""
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import quantiles
 
 import numpy as np
 from cuda.bindings import runtime
@@ -15,7 +15,7 @@ REPLAYS = 20  # timed one by one
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds of one launch: median over replays, and (largest - smallest) / median."""
+    """Microseconds of one launch: median over replays, and interquartile range / median."""
 
     us: float
     spread: float
@@ -36,21 +36,23 @@ def time_plan(plan, values, b):
     p = plan.problem
     stream = cuda.stream()
     operands = [cuda.to_device(x, stream=stream) for x in (values, flat(b, p.ldb, p.reach_b))]
-    operands.append(cuda.device_array(p.m * p.ldc, np.float32, stream=stream))
+    operands.append(cuda.device_array(plan.c_size, np.float32, stream=stream))
     plan.launch(*operands, stream)  # compiles
     stream.synchronize()
     handle = int(stream.handle)
     mode = runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
     _call(runtime.cudaStreamBeginCapture, handle, mode)
-    for _ in range(LAUNCHES):
-        plan.launch(*operands, stream)
-    graph = _call(runtime.cudaStreamEndCapture, handle)
+    try:
+        for _ in range(LAUNCHES):
+            plan.launch(*operands, stream)
+    finally:
+        graph = _call(runtime.cudaStreamEndCapture, handle)
     executable = _call(runtime.cudaGraphInstantiate, graph, 0)
     times = [_replay(executable, handle, stream) for _ in range(REPLAYS + 2)][2:]
     _call(runtime.cudaGraphExecDestroy, executable)
     _call(runtime.cudaGraphDestroy, graph)
-    middle = median(times)
-    return Timing(middle, (max(times) - min(times)) / middle)
+    low, middle, high = quantiles(times, n=4)
+    return Timing(middle, (high - low) / middle)
 
 
 def _replay(executable, handle, stream):

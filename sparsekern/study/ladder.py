@@ -6,7 +6,7 @@ from rich.table import Table
 
 from sparsekern.formats import as_csr
 from sparsekern.machine.emulator import Counts
-from sparsekern.machine.launch import backend as choose_backend
+from sparsekern.machine.launch import resolve_backend
 from sparsekern.ops import plan_spmm
 from sparsekern.reference import error, spmm_reference
 from sparsekern.study.cost import Gpu, l1_bound_us
@@ -28,14 +28,15 @@ class Rung:
 def climb(a, b, ladder=LADDERS["spmm"], backend=None):
     """Yields a `Rung` for each step of `ladder` on `a @ b`. a: (m, k) sparse. b: (k, n) float32."""
     a = as_csr(a)
-    backend = choose_backend(backend)
+    backend = resolve_backend(backend)
     reference, scale = spmm_reference(a, b)
     for step, variant in ladder:
         plan = plan_spmm(a, b, variant, backend=backend)
-        found = error(plan(a.values, b), reference, scale)
         if backend == "emulator":
-            yield Rung(step, variant, found, counts=plan.counts)
+            out, counts = plan.count(a.values, b)
+            yield Rung(step, variant, error(out, reference, scale), counts=counts)
         else:
+            found = error(plan(a.values, b), reference, scale)
             from sparsekern.study.bench import time_plan  # needs cuda.bindings, which needs a GPU extra
 
             timing = time_plan(plan, a.values, b)

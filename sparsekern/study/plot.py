@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.patches import Patch, Rectangle
 
 from sparsekern.kernels.spmm import make_spmm
-from sparsekern.machine import launch
 from sparsekern.machine.emulator import Machine
+from sparsekern.machine.launch import flat
 from sparsekern.machine.memory import Memory
 from sparsekern.ops import plan_spmm
 
@@ -48,8 +48,7 @@ class _Watched(list):
 def trace(plan, values, b):
     """Every access to global memory that `plan(values, b)` makes on the emulator, a list of `Access`."""
     p = plan.problem
-    function = launch.kernel(plan.make, plan.variant, p.types)
-    machine, seen = Machine(function, plan.grid, plan.block), []
+    machine, seen = Machine(plan.function, plan.grid, plan.block), []
 
     def watch(name, array):
         def report(kind, at):
@@ -62,9 +61,8 @@ def trace(plan, values, b):
         return memory
 
     c = np.zeros((p.m - 1) * p.ldc + p.n if p.m and p.n else 0, p.types.out)
-    arguments = plan.arguments(values, launch.flat(b, p.ldb, p.reach_b), c)
-    names = function.__code__.co_varnames
-    handed = zip(names, arguments, strict=False)
+    arguments = plan.arguments(values, flat(b, p.ldb, p.reach_b), c)
+    handed = zip(plan.function.__code__.co_varnames, arguments, strict=False)  # parameters come first
     machine.run([watch(name, x) if isinstance(x, np.ndarray) else x for name, x in handed])
     return seen
 
