@@ -202,6 +202,16 @@ def test_vector_access_is_counted_by_width_and_multiply_adds_by_element():
     assert (counts.loads, counts.stores, counts.fma) == ({("global", 16): 1}, {("global", 16): 1}, 5)
 
 
+def test_multiply_adds_that_nobody_reads_are_counted_too():
+    def kernel(x):
+        acc = cuda.local.array(2, float32)
+        acc[0] = acc[1] = float32(0)
+        for _ in range(3):
+            lanes.axpy(float32(2), lanes.load(x, 0, 2), acc, 0)
+
+    assert emulate(kernel, (2,), (4,), [np.ones(2, np.float32)]).fma == 2 * 4 * 3 * 2
+
+
 def test_a_masked_load_is_zeros_and_touches_nothing():
     def kernel(x, y):
         lanes.store(y, 0, lanes.load_if(False, x, 10**12, 2))

@@ -132,7 +132,7 @@ class Machine:
             self._run_block(arguments)
 
     def _run_block(self, arguments):
-        self.hub, self.meetings, self.shared = getcurrent(), {}, {}
+        self.hub, self.meetings, self.shared, self.registers = getcurrent(), {}, {}, []
         places = [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(self.block)))]
         lanes = [Lane(number, place, self.function) for number, place in enumerate(places)]
         self.counts.lanes += len(lanes)
@@ -150,6 +150,8 @@ class Machine:
                 lane.greenlet.throw()
         for memory in self.shared.values():
             self.counts.add_memory(memory)
+        for registers in self.registers:
+            registers.count_unread()
 
     def _resume(self, lane, *handed):
         self.lane, self.cuda.threadIdx = lane, lane.thread

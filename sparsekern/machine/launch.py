@@ -6,7 +6,6 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from numba import cuda, from_dtype, int32, int64, types, void
-from numba.core.errors import NumbaPerformanceWarning
 
 from sparsekern.formats import check_float32, check_values
 from sparsekern.machine.emulator import emulate
@@ -122,7 +121,7 @@ class Plan:
     def launch(self, values, b, c, stream=0):
         """Queues the kernel on flat device arrays, and nothing else: no copy, no wait."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # a small problem has a small grid
+            warnings.filterwarnings("ignore", ".*Grid size")  # a small problem has a small grid
             configured = self.kernel[self.grid, self.block, stream]
         configured(*self.arguments(values, b, c, self.structure_on_device))
 

@@ -82,7 +82,10 @@ class Cuda:
         return machine.shared[key]
 
     def _local_array(self, shape, dtype, alignment=None):
-        return Registers(self._machine.fail, self._size(shape), self._dtype(dtype), self._machine.counts)
+        machine = self._machine
+        registers = Registers(machine.fail, self._size(shape), self._dtype(dtype), machine.counts)
+        machine.registers.append(registers)
+        return registers
 
     def _size(self, shape):
         if type(shape) is not int or shape < 0:
