@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from sparsekern import doctor
 from sparsekern.datasets import ROOT_VARIABLE, dlmc, look_alike
-from sparsekern.machine.launch import backend
+from sparsekern.machine.launch import device_backend
 from sparsekern.study.ladder import climb, table
 from sparsekern.variants import LADDERS
 
@@ -36,7 +36,7 @@ def demo(arguments):
     console = Console()
     name, a = demo_layer(arguments.dlmc)
     b = np.random.default_rng(1).standard_normal((a.shape[1], arguments.n), dtype=np.float32)
-    ladder, where = LADDERS["spmm"], backend()
+    ladder, where = LADDERS["spmm"], device_backend()
     console.print(f"SpMM on {name}", soft_wrap=True)
     sparsity = 1 - a.nnz / np.prod(a.shape)
     console.print(
