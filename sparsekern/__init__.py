@@ -2,8 +2,8 @@
 
 from sparsekern.formats import Csr, Topology, invalidate
 from sparsekern.kernels import make_spmm
-from sparsekern.machine.emulator import EmulatorError
 from sparsekern.machine.launch import backend
+from sparsekern.machine.report import EmulatorError
 from sparsekern.ops import plan_spmm, spmm
 from sparsekern.problem import Problem, Types
 from sparsekern.variants import LADDERS, SpmmVariant, VariantError, without

@@ -9,7 +9,8 @@ from greenlet import greenlet
 from numba import cuda, float32, int32, njit
 
 from sparsekern.machine import lanes
-from sparsekern.machine.emulator import EmulatorError, emulate
+from sparsekern.machine.emulator import emulate
+from sparsekern.machine.report import EmulatorError
 
 
 def line_of(function, text):

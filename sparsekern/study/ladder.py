@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from sparsekern.formats import as_csr
-from sparsekern.machine.emulator import Counts
 from sparsekern.machine.launch import resolve_backend
+from sparsekern.machine.report import Counts
 from sparsekern.ops import plan_spmm
 from sparsekern.reference import error, spmm_reference
 from sparsekern.study.cost import Gpu, l1_bound_us
