@@ -5,15 +5,7 @@ import os
 import sys
 import time
 
-import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
 from sparsekern import doctor
-from sparsekern.datasets import ROOT_VARIABLE, dlmc, look_alike
-from sparsekern.machine.launch import device_backend
-from sparsekern.study.ladder import climb, table
-from sparsekern.variants import LADDERS
 
 LAYER = (
     "transformer/magnitude_pruning/0.95/"
@@ -24,6 +16,8 @@ ALLOWED_ERROR = 1e-6
 
 def demo_layer(root=None):
     """(name, Csr) of the layer that the demo runs on: real if there is a DLMC tree, else a look-alike."""
+    from sparsekern.datasets import ROOT_VARIABLE, dlmc, look_alike
+
     if root is None and not os.environ.get(ROOT_VARIABLE):
         return f"look-alike of {LAYER}", look_alike(LAYER)
     layers = dlmc(root)
@@ -33,6 +27,14 @@ def demo_layer(root=None):
 
 def demo(arguments):
     """Runs the ladder; 0 if every step's error is within `ALLOWED_ERROR`."""
+    import numpy as np  # here, not above: the doctor must run where these are missing
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from sparsekern.machine.launch import device_backend
+    from sparsekern.study.ladder import climb, table
+    from sparsekern.variants import LADDERS
+
     console = Console()
     name, a = demo_layer(arguments.dlmc)
     b = np.random.default_rng(1).standard_normal((a.shape[1], arguments.n), dtype=np.float32)

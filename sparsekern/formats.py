@@ -201,13 +201,13 @@ class Csr:
         return f"Csr({m} x {k}, {self.nnz} nonzeros, {self.dtype})"
 
 
-def check_float32(name, array):
-    """Raises TypeError unless `array` is a NumPy array of float32."""
+def check_float32(name, array, way_out="pass {name}.astype(np.float32)"):
+    """Raises TypeError, with a way out, unless `array` is a NumPy array of float32."""
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array of float32")
     if array.dtype != VALUE_DTYPE:
         raise TypeError(
-            f"{name} has dtype {array.dtype}; sparsekern computes in float32: pass {name}.astype(np.float32)"
+            f"{name} has dtype {array.dtype}; sparsekern computes in float32: {way_out.format(name=name)}"
         )
 
 
@@ -245,7 +245,7 @@ def as_csr(a):
         raise TypeError(f"a is a {type(a).__name__}; it must be in CSR: {_conversion(a)}")
     if a.ndim != 2:
         raise ValueError(f"a has shape {a.shape}; it must be two-dimensional")
-    check_float32("a.data", a.data)
+    check_float32("a.data", a.data, "pass a.astype(np.float32)")
     key, parts = id(a), (a.indptr, a.indices, a.shape)
     owner, known_parts, topology = _wrapped.get(key, (lambda: None, (), None))
     if owner() is not a or not _same(parts, known_parts):

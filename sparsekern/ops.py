@@ -6,7 +6,7 @@ from sparsekern.formats import as_csr, check_float32
 from sparsekern.kernels.spmm import make_spmm
 from sparsekern.machine.launch import Plan, resident_warps, resolve_backend
 from sparsekern.problem import Problem, RowStats, Types, alignment, leading_dimension, reach
-from sparsekern.select import select
+from sparsekern.select import H200_WARPS, select
 from sparsekern.variants import SpmmVariant, VariantError
 
 
@@ -53,13 +53,18 @@ def _prepare(a, b, variant, out, make, backend):
     if leading_dimension(b) is None:
         b, copied = np.require(b, requirements="CA"), (*copied, "b")
     problem = _problem(a.topology, values, b, out, backend)
-    chosen, reason = (variant, "asked for") if variant else select(problem, resident_warps(backend))
+    chosen, reason = (variant, "asked for") if variant else select(problem, _warps_to_fill(make, backend))
     refusal = chosen.check(problem)
     if refusal:
         raise VariantError(refusal)
     make_plan = lambda: Plan(a.topology, problem, chosen, make, backend, reason, copied)  # noqa: E731
     plan = a.topology.plan((problem, chosen, make, backend, reason, copied), make_plan)
     return plan, (values, b, out)
+
+
+def _warps_to_fill(make, backend):
+    """What `select` aims at. A kernel of the user's own gets on the emulator what a GPU would run."""
+    return resident_warps(backend) or (0 if make is make_spmm else H200_WARPS)
 
 
 def _problem(topology, values, b, out, backend):
@@ -89,7 +94,7 @@ def _as_columns(array):
 
 
 def _check_out(out, shape, a, b):
-    check_float32("out", out)
+    check_float32("out", out, "make it with dtype=np.float32")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}; the result has {shape}")
     if not out.flags.writeable:

@@ -4,6 +4,8 @@ from itertools import product
 
 from sparsekern.variants import MAX_GRID_Y, SpmmVariant
 
+H200_WARPS = 132 * 64  # resident at once
+
 
 def _power_of_two(count, most):
     """The smallest power of two not below `count`, at most `most`."""
@@ -45,7 +47,11 @@ def select(problem, resident_warps=0):
         variant = SpmmVariant(**fixed, **staged, sparse_vector=sparse_vector, roma=roma, prescale=prescale)
         if not variant.check(p):
             break
-    why_split = f"{warps:.0f} warps unsplit" if resident_warps else "no GPU to fill"
+    why_split = (
+        f"{warps:.0f} warps unsplit"
+        if resident_warps
+        else "few lanes, for the emulator pays for each: a GPU gets another variant"
+    )
     reason = (
         f"vector={vector}: the widest that B, C and their leading dimensions allow; {lanes} lanes and "
         f"items={items} for n={p.n}; split={split}: {why_split}, rows of {p.rows.mean:.1f} nonzeros"

@@ -154,7 +154,7 @@ class SpmmVariant(Variant):
             if ld % vector:
                 yield (
                     f"vector={vector} needs {name} to be a multiple of {vector}, so that every row of "
-                    f"{matrix} starts aligned; {name} is {ld}"
+                    f"{matrix} starts aligned; {name} is {ld}: pad its rows"
                 )
             if align < width:
                 yield f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {align}"

@@ -39,6 +39,20 @@ def test_an_access_out_of_bounds_names_line_block_and_thread(index):
     assert not x.any()
 
 
+def test_an_index_of_two_dimensions_is_refused_since_arrays_are_flat():
+    def kernel(x):
+        x[0] = x[1, 2]
+
+    assert "x is flat" in str(caught(kernel, (1,), [np.zeros(9, np.float32)]))
+
+
+def test_the_message_shows_the_line():
+    def kernel(x):
+        x[99] = 7  # far away
+
+    assert str(caught(kernel, (1,), [np.zeros(9, np.float32)])).endswith("x[99] = 7  # far away")
+
+
 def test_a_vector_that_reaches_past_the_end_is_out_of_bounds():
     def kernel(x):
         lanes.load(x, 8, 4)

@@ -146,6 +146,12 @@ def test_another_architecture_can_be_asked_for():
     assert ".target sm_80" in ptx(make_spmm, PLAIN, arch=(8, 0))
 
 
+@pytest.mark.parametrize("arch", [90, "sm_90", (9,)])
+def test_an_architecture_that_is_none_is_refused(arch):
+    with pytest.raises(TypeError, match="compute capability such as"):
+        ptx(make_spmm, PLAIN, arch=arch)
+
+
 def test_int64_offsets_are_loaded_as_such():
     from sparsekern import Types
 

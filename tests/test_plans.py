@@ -41,6 +41,15 @@ def test_a_kernel_that_writes_to_an_input_is_an_error():
         spmm(A, B, SpmmVariant(rows_per_block=4, bundle=True), make=spoils, backend="emulator")
 
 
+def test_a_kernel_of_one_s_own_is_emulated_as_a_gpu_would_run_it():
+    def mine(variant, types):
+        return sk.make_spmm(variant, types)
+
+    a, b = sparse(64, 64), dense(64, 32)
+    library, own = (plan_spmm(a, b, make=make, backend="emulator").variant for make in (sk.make_spmm, mine))
+    assert own.split > 1 == library.split and own.subwarp > library.subwarp
+
+
 def test_a_factory_that_returns_nothing_is_refused():
     refused(
         TypeError, "make returned None; it must return the kernel", A, B, make=lambda variant, types: None

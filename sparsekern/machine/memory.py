@@ -49,6 +49,11 @@ class Memory:
             value = self.cells[index]
         except IndexError:
             self.refuse("read", index, 1)
+        except TypeError:
+            self.fail(
+                "unsupported",
+                f"{self.name}[{index}]: {self.name} is flat; one whole number leads to an element",
+            )
         if index < 0:
             self.refuse("read", index, 1)
         self.loads[1] += 1

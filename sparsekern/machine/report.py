@@ -1,5 +1,6 @@
 """What the emulator reports of a launch: counts, or an error."""
 
+import linecache
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -13,9 +14,9 @@ class EmulatorError(RuntimeError):
 
     def __init__(self, kind, detail, place, block, thread):
         file, line = place
-        super().__init__(
-            f"{kind}: {detail}\n  at {file}:{line}, block {tuple(block)}, thread {tuple(thread)}"
-        )
+        source = linecache.getline(file, line).strip()
+        where = f"{file}:{line}, block {tuple(block)}, thread {tuple(thread)}"
+        super().__init__(f"{kind}: {detail}\n  at {where}\n    {source}")
         self.kind, self.file, self.line = kind, file, line
         self.block, self.thread = tuple(block), tuple(thread)
 

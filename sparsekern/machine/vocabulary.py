@@ -76,7 +76,7 @@ class Cuda:
         if key not in machine.shared:
             dtype = self._dtype(dtype)
             skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
-            name = f"the shared array of line {frame.f_lineno}"
+            name = f"shared array (line {frame.f_lineno})"
             cells = [UNWRITTEN] * self._size(shape)
             machine.shared[key] = Memory(machine.fail, name, "shared", cells, dtype, skew)
         return machine.shared[key]

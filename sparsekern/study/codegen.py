@@ -11,8 +11,10 @@ ARCH = (9, 0)  # compute capability of an H100 or H200
 def ptx(make, variant, arch=ARCH, types=Types()):
     """The PTX of the kernel that `make(variant, types)` returns, for compute capability `arch`.
 
-    arch: (major, minor). Raises Numba's own errors: for a kernel that does not compile, which name the
-    line, and for an architecture that the compiler does not support.
+    arch: (major, minor). Raises TypeError for another kind of arch, and Numba's own errors: for a kernel
+    that does not compile, which name the line, and for an architecture that it does not support.
     """
+    if not (isinstance(arch, tuple) and len(arch) == 2):
+        raise TypeError(f"arch is {arch!r}; it must be a compute capability such as (9, 0)")
     function, signature = make_kernel(make, variant, types), spmm_signature(types)
-    return cuda.compile_ptx(function, signature, cc=tuple(arch), launch_bounds=variant.threads)[0]
+    return cuda.compile_ptx(function, signature, cc=arch, launch_bounds=variant.threads)[0]
