@@ -1,37 +1,24 @@
 """Sparse GPU kernels for neural networks, written and studied from Python."""
 
-from importlib import import_module
-
 __version__ = "0.1.0"
 
-# Where each public name lives. They are imported when first asked for, so that
-# `python -m sparsekern doctor` runs in an installation that lacks what they need.
-_HOMES = {
-    "Csr": "formats",
-    "EmulatorError": "machine.report",
-    "LADDERS": "variants",
-    "Problem": "problem",
-    "SpmmVariant": "variants",
-    "Topology": "formats",
-    "Types": "problem",
-    "VariantError": "variants",
-    "as_csr": "formats",
-    "backend": "machine.launch",
-    "invalidate": "formats",
-    "make_spmm": "kernels.spmm",
-    "plan_spmm": "ops",
-    "spmm": "ops",
-    "without": "variants",
-}
+__all__ = [
+    "LADDERS", "Csr", "EmulatorError", "Problem", "SpmmVariant", "Topology", "Types", "VariantError",
+    "as_csr", "backend", "invalidate", "make_spmm", "plan_spmm", "spmm", "without",
+]  # fmt: skip
 
-__all__ = list(_HOMES)
+try:
+    from sparsekern.formats import Csr, Topology, as_csr, invalidate
+    from sparsekern.kernels import make_spmm
+    from sparsekern.machine.launch import backend
+    from sparsekern.machine.report import EmulatorError
+    from sparsekern.ops import plan_spmm, spmm
+    from sparsekern.problem import Problem, Types
+    from sparsekern.variants import LADDERS, SpmmVariant, VariantError, without
+except ImportError as error:  # `python -m sparsekern doctor` must run where a package is missing
+    _missing = error
 
-
-def __getattr__(name):
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sparsekern' has no attribute {name!r}; it has {', '.join(_HOMES)}")
-    return getattr(import_module(f"sparsekern.{_HOMES[name]}"), name)
-
-
-def __dir__():
-    return [*globals(), *_HOMES]
+    def __getattr__(name):
+        if name in __all__:
+            raise ImportError(f"{_missing}: python -m sparsekern doctor says what mends it") from _missing
+        raise AttributeError(f"module 'sparsekern' has no attribute {name!r}")

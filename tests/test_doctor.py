@@ -1,6 +1,7 @@
 """Each thing that is missing is named, with the command that mends it."""
 
 import shutil
+import subprocess
 import sys
 from importlib import metadata
 from types import SimpleNamespace
@@ -232,3 +233,20 @@ def test_the_real_report_of_this_machine_names_every_package(capsys):
     assert {"numpy", "scipy", "numba", "greenlet", "rich", "llvmlite", "compiler", "GPU"} <= set(names)
     doctor.main()
     assert "disk" in capsys.readouterr().out
+
+
+def test_it_runs_in_an_installation_that_lacks_a_package_and_other_names_send_one_there():
+    """In a process of its own, where greenlet cannot be imported."""
+    code = (
+        "import sys; sys.modules['greenlet'] = None\n"
+        "import sparsekern\n"
+        "from sparsekern import __main__\n"
+        "status = __main__.main(['doctor'])\n"
+        "try: sparsekern.spmm\n"
+        "except ImportError as error: print(error)\n"
+        "sys.exit(status)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "greenlet" in run.stdout and "pip install" in run.stdout
+    assert "python -m sparsekern doctor says what mends it" in run.stdout
+    assert run.returncode == 1, run.stdout + run.stderr
