@@ -9,7 +9,7 @@ has to be spelled out, as one load of `<width x element>` at an address aligned 
 """
 
 from llvmlite import ir
-from numba import cuda, float32, njit, types
+from numba import cuda, float32, float64, njit, types, void
 from numba.core import cgutils
 from numba.core.errors import RequireLiteralValue, TypingError
 from numba.core.extending import intrinsic
@@ -187,16 +187,16 @@ def warp_min(value, subwarp):
 
 
 # The same multiply-adds, compiled for this processor: what the emulator computes with. They are here
-# because Numba's cache notices changes of this file only.
+# because Numba's cache notices changes of this file only; with signatures, so that no first call waits.
 
 
-@njit(cache=True)
+@njit(float32(float64, float64, float64), cache=True)
 def fma_here(a, x, y):
     """`a * x + y` of three numbers that float32 can hold, rounded once."""
     return fma(float32(a), float32(x), float32(y))
 
 
-@njit(cache=True)
+@njit(void(float32[::1], float32[::1], float32[::1]), cache=True)
 def accumulate_here(multipliers, rows, sums):
     """Adds multipliers[i] * rows[i] to `sums` for each i in turn, one fused multiply-add an element.
 
