@@ -4,6 +4,7 @@ A variant says how a kernel works and nothing about what it works on: `check(pro
 together. `dataclasses.replace` makes a neighbour, `without` the nearest one with a toggle off.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, product
 from typing import ClassVar
@@ -27,7 +28,7 @@ def toggle(default, *choices, doc):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(ABC):
     """Base of all variants. Raises VariantError for an unknown value or a missing prerequisite."""
 
     op: ClassVar[str]
@@ -56,12 +57,13 @@ class Variant:
         """Whether toggle `name` differs from its plainest value."""
         return getattr(self, name) != type(self).__dataclass_fields__[name].default
 
+    @abstractmethod
     def illegal(self):
         """Why no block of any problem could run this variant, or None."""
 
+    @abstractmethod
     def check(self, problem):
         """Why this variant cannot run `problem`, with the numbers, or None."""
-        raise NotImplementedError
 
     def __str__(self):
         on = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if self.is_on(f.name)]
