@@ -3,18 +3,21 @@
 __version__ = "0.1.0"
 
 __all__ = [
-    "LADDERS", "Csr", "EmulatorError", "Problem", "SpmmVariant", "Topology", "Types", "VariantError",
-    "as_csr", "backend", "invalidate", "make_spmm", "plan_spmm", "spmm", "without",
+    "LADDERS", "Csr", "EmulatorError", "SddmmProblem", "SddmmVariant", "SpmmProblem", "SpmmVariant",
+    "Topology", "Types", "VariantError", "as_csr", "as_topology", "backend", "invalidate", "make_sddmm",
+    "make_spmm", "plan_sddmm", "plan_spmm", "sddmm", "spmm", "without",
 ]  # fmt: skip
 
 try:
-    from sparsekern.formats import Csr, Topology, as_csr, invalidate
-    from sparsekern.kernels import make_spmm
-    from sparsekern.machine.launch import backend
+    from sparsekern.foreign import as_csr, as_topology, invalidate
+    from sparsekern.formats import Csr, Topology
+    from sparsekern.kernels import make_sddmm, make_spmm
+    from sparsekern.ladders import LADDERS, without
+    from sparsekern.machine.backends import backend
     from sparsekern.machine.report import EmulatorError
-    from sparsekern.ops import plan_spmm, spmm
-    from sparsekern.problem import Problem, Types
-    from sparsekern.variants import LADDERS, SpmmVariant, VariantError, without
+    from sparsekern.ops import plan_sddmm, plan_spmm, sddmm, spmm
+    from sparsekern.problem import SddmmProblem, SpmmProblem, Types
+    from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
 except ImportError as error:  # `python -m sparsekern doctor` must run where a package is missing
     _missing = error
 

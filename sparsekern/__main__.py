@@ -26,41 +26,48 @@ def demo_layer(root=None):
 
 
 def demo(arguments):
-    """Runs the ladder; 0 if every step's error is within `ALLOWED_ERROR`."""
+    """Runs the ladders of SpMM and SDDMM; 0 if every step's error is within `ALLOWED_ERROR`."""
     import numpy as np  # here, not above: the doctor must run where these are missing
     from rich.console import Console
+
+    from sparsekern.machine.backends import device_backend
+
+    console, where = Console(), device_backend()
+    name, a = demo_layer(arguments.dlmc)
+    (m, k), n = a.shape, arguments.n
+    console.print(f"{name}\n{m} x {k}, {1 - a.nnz / (m * k):.1%} sparse, on {_place(where)}", soft_wrap=True)
+    rng = np.random.default_rng(1)
+    lhs, rhs, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, n), (k, n), (k, n)))
+    console.print(f"\nSpMM: C = A @ B with A the layer and B of {n} columns")
+    agree = _climb(console, where, "spmm", a, b)
+    console.print(f"\nSDDMM: products of {n} numbers, at the nonzeros of the layer")
+    return int(not (_climb(console, where, "sddmm", a, lhs, rhs) and agree))
+
+
+def _climb(console, where, op, *operands):
+    """Prints a line for each step of the ladder of `op`; whether all agree."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from sparsekern.machine.launch import device_backend
+    from sparsekern.ladders import LADDERS
     from sparsekern.study.ladder import climb, table
-    from sparsekern.variants import LADDERS
 
-    console = Console()
-    name, a = demo_layer(arguments.dlmc)
-    b = np.random.default_rng(1).standard_normal((a.shape[1], arguments.n), dtype=np.float32)
-    ladder, where = LADDERS["spmm"], device_backend()
-    console.print(f"SpMM on {name}", soft_wrap=True)
-    sparsity = 1 - a.nnz / np.prod(a.shape)
-    console.print(
-        f"{a.shape[0]} x {a.shape[1]}, {sparsity:.1%} sparse, n = {arguments.n}, on {_place(where)}"
-    )
     started, rungs = time.monotonic(), []
     progress = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console)
     with progress:
-        task = progress.add_task("", total=len(ladder))
-        steps = climb(a, b, ladder, where)
-        for step, _ in ladder:
+        task = progress.add_task("", total=len(LADDERS[op]))
+        steps = climb(op, *operands, backend=where)
+        for step, _ in LADDERS[op]:
             progress.update(task, description=step)
             rungs.append(next(steps))
             progress.advance(task)
     console.print(table(rungs))
     worst = max(rung.error for rung in rungs)
-    verdict = "all agree" if worst <= ALLOWED_ERROR else "DISAGREE"
+    agree = bool(worst <= ALLOWED_ERROR)
     console.print(
-        f"{len(rungs)} steps, {verdict} with SciPy in float64: largest error {worst:.1e} "
+        f"{len(rungs)} steps, {'all agree' if agree else 'DISAGREE'} with float64: largest error {worst:.1e} "
         f"(at most {ALLOWED_ERROR:.0e}); {time.monotonic() - started:.0f} s"
     )
-    return int(not worst <= ALLOWED_ERROR)
+    return agree
 
 
 def _place(where):
@@ -74,9 +81,11 @@ def _place(where):
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    demo_parser = commands.add_parser("demo", help="run the SpMM ladder on one layer")
+    demo_parser = commands.add_parser("demo", help="run both ladders on one layer")
     demo_parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC, if set")
-    demo_parser.add_argument("--n", type=_size, default=64, help="columns of B, a multiple of 4 (default 64)")
+    demo_parser.add_argument(
+        "--n", type=_size, default=64, help="columns of B, lhs and rhs, a multiple of 4 (default 64)"
+    )
     commands.add_parser("doctor", help="what this machine offers, what is missing, and what mends it")
     arguments = parser.parse_args(words)
     if arguments.command == "doctor":

@@ -4,14 +4,17 @@ Structure and values are kept apart because everything expensive (row order, dev
 depends on structure alone, and structure outlives many sets of values.
 """
 
-import weakref
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+from sparsekern.libraries import float32_view, to_host
 
 OFFSET_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
 INDEX_DTYPE = np.dtype(np.int32)
@@ -20,11 +23,10 @@ MOST_PLANS = 32  # that a topology keeps
 
 
 def _frozen_view(name, array, dtypes):
-    """A read-only view of a contiguous 1-D `array` whose dtype is one of `dtypes`."""
-    wanted = " or ".join(d.name for d in dtypes)
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array of {wanted}")
+    """A read-only view of a contiguous 1-D `array`, or of its copy on the host, with one of `dtypes`."""
+    array = to_host(name, array)
     if array.dtype not in dtypes:
+        wanted = " or ".join(d.name for d in dtypes)
         cast = f"{name}.astype(np.{dtypes[0].name})"
         raise TypeError(f"{name} has dtype {array.dtype}; it must be {wanted}: pass {cast}")
     if array.ndim != 1:
@@ -40,7 +42,8 @@ class Topology:
 
     Row i owns positions `offsets[i] : offsets[i + 1]` of `columns`. Columns may repeat (entries add
     up) and need no order. `offsets` need not start at 0, so a slice of rows shares its arrays with
-    the whole matrix. The arrays must not be changed afterwards; they are checked once, here.
+    the whole matrix. The arrays must not be changed afterwards; they are checked once, here. Those of a
+    device are copied to the host, for checks and plans; each device that computes gets its copy once.
 
     offsets: (m + 1,) int32 or int64, not decreasing, within `[0, len(columns)]`.
     columns: (stored,) int32, each in `[0, k)`.
@@ -53,6 +56,7 @@ class Topology:
     columns: np.ndarray
     shape: tuple[int, int]
     _derived: dict = field(default_factory=dict, init=False, repr=False)  # what follows from structure
+    _lock: Any = field(default_factory=threading.RLock, init=False, repr=False)  # of what is derived
 
     def __post_init__(self):
         set_ = object.__setattr__
@@ -70,7 +74,7 @@ class Topology:
         if len(self.offsets) != m + 1:
             raise ValueError(f"offsets has {len(self.offsets)} entries; {m} rows need {m + 1}")
         self._check_offsets()
-        _check_columns(self.columns, k)
+        check_columns(self.columns, k)
 
     def _check_offsets(self):
         down = self.offsets[1:] < self.offsets[:-1]
@@ -103,18 +107,19 @@ class Topology:
 
     def derive(self, key, make):
         """What `make()` returns, computed once for `key` and kept as long as this topology."""
-        if key not in self._derived:
-            self._derived[key] = make()
-        return self._derived[key]
+        with self._lock:
+            if key not in self._derived:
+                self._derived[key] = make()
+            return self._derived[key]
 
     def plan(self, key, make):
         """The same for plans, of which only the last `MOST_PLANS` are kept."""
-        plans = self.derive("plans", OrderedDict)
-        plan = plans.pop(key, None) or make()
-        plans[key] = plan
-        while len(plans) > MOST_PLANS:
-            plans.popitem(last=False)
-        return plan
+        with self._lock:
+            plans = self.derive("plans", OrderedDict)
+            plan = plans[key] = plans.pop(key, None) or make()
+            if len(plans) > MOST_PLANS:
+                plans.popitem(last=False)
+            return plan
 
     def row_order(self, bundle, bin, rows_per_block):
         """(m,) int32: the row that each position of the grid works on (row swizzle, paper section V-C).
@@ -123,16 +128,28 @@ class Topology:
         block, `bin` launches the blocks with the most work first. Both: longest row first.
         """
         key = bundle, bin, rows_per_block
-        return self.derive(("row_order", *key), lambda: _row_order(self.row_lengths, *key))
+        return self.derive(("row order", *key), lambda: _ordered(self.row_lengths, *key))
+
+    def strips(self, tile_nnz, bundle, bin, strips_per_block):
+        """(rows, starts): every row cut into strips of at most `tile_nnz` nonzeros, in order of work.
+
+        rows: (strips,) int32, the row of each strip. starts: (strips,), like offsets, its first nonzero. The
+        order is that of `row_order`, with strips in place of rows.
+        """
+        key = tile_nnz, bundle, bin, strips_per_block
+        return self.derive(("strips", *key), lambda: _strips(self.offsets, *key))
 
     def __reduce__(self):
         return Topology, (self.offsets, self.columns, self.shape)  # without what is derived
 
 
-def _row_order(lengths, bundle, bin, rows_per_block):
-    order = _ordered(lengths, bundle, bin, rows_per_block)
-    order.flags.writeable = False
-    return order
+def _strips(offsets, tile_nnz, *order):
+    strips_of = -(-np.diff(offsets) // tile_nnz)  # (m,)
+    rows = np.repeat(np.arange(len(strips_of), dtype=np.int32), strips_of)
+    first = np.cumsum(strips_of) - strips_of  # (m,) strip that each row begins with
+    starts = offsets[rows] + (np.arange(len(rows)) - first[rows]) * tile_nnz
+    order = _ordered(np.minimum(offsets[rows + 1] - starts, tile_nnz), *order)
+    return rows[order], starts[order].astype(offsets.dtype)
 
 
 def _ordered(lengths, bundle, bin, rows_per_block):
@@ -157,7 +174,7 @@ class Csr:
     """
 
     topology: Topology
-    values: np.ndarray
+    values: Any  # an array of NumPy, CuPy, PyTorch, ...
 
     __array_ufunc__ = None  # so that NumPy leaves `array @ csr` to Csr, which has no such product
 
@@ -178,17 +195,17 @@ class Csr:
 
     @property
     def dtype(self):
-        return self.values.dtype
+        return VALUE_DTYPE
 
     def with_values(self, values):
         """The same structure with other values."""
         return Csr(self.topology, values)
 
     def to_scipy(self):
-        """A `scipy.sparse.csr_array` of the same entries, sharing memory where it can."""
+        """A `scipy.sparse.csr_array` of the same entries, sharing host memory where it can."""
         t = self.topology
         kept = slice(int(t.offsets[0]), int(t.offsets[-1]))
-        parts = (self.values[kept], t.columns[kept], t.offsets - t.offsets[0])
+        parts = (to_host("values", self.values)[kept], t.columns[kept], t.offsets - t.offsets[0])
         return sp.csr_array(parts, shape=t.shape)
 
     def __matmul__(self, b):
@@ -201,79 +218,19 @@ class Csr:
         return f"Csr({m} x {k}, {self.nnz} nonzeros, {self.dtype})"
 
 
-def check_float32(name, array, way_out="pass {name}.astype(np.float32)"):
-    """Raises TypeError, with a way out, unless `array` is a NumPy array of float32."""
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a {type(array).__name__}; it must be a NumPy array of float32")
-    if array.dtype != VALUE_DTYPE:
-        raise TypeError(
-            f"{name} has dtype {array.dtype}; sparsekern computes in float32: {way_out.format(name=name)}"
-        )
-
-
 def check_values(name, values, topology):
-    """Raises TypeError or ValueError unless `values` can be the values of `topology`."""
+    """The `View` of `values`. Raises TypeError or ValueError unless they can be those of `topology`."""
     if not isinstance(topology, Topology):
         raise TypeError(f"topology is a {type(topology).__name__}; it must be a Topology")
-    check_float32(name, values)
+    values = float32_view(name, values)
     if values.shape != (topology.stored,):
         raise ValueError(f"{name} has shape {values.shape}; this structure needs ({topology.stored},)")
+    return values
 
 
-def _check_columns(columns, k):
+def check_columns(columns, k):
+    """Raises ValueError unless all `columns` are in [0, k)."""
     wrong = (columns < 0) | (columns >= k)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise ValueError(f"columns[{at}] is {columns[at]}; it must be in [0, {k})")
-
-
-_wrapped = {}  # id of a foreign matrix -> (weak reference, its parts, Topology)
-
-
-def as_csr(a):
-    """`a` as a `Csr`: itself, or a SciPy CSR matrix or array, wrapped without copying its values.
-
-    A foreign structure is checked and wrapped once, and remembered by the identity of the matrix and of
-    its arrays. Whoever edits these in place (`sort_indices` and `sum_duplicates` do) calls `invalidate`.
-    64-bit column indices are converted, once.
-
-    Raises TypeError for any other type, naming the conversion, since converting costs.
-    """
-    if isinstance(a, Csr):
-        return a
-    if not (sp.issparse(a) and a.format == "csr"):
-        raise TypeError(f"a is a {type(a).__name__}; it must be in CSR: {_conversion(a)}")
-    if a.ndim != 2:
-        raise ValueError(f"a has shape {a.shape}; it must be two-dimensional")
-    check_float32("a.data", a.data, "pass a.astype(np.float32)")
-    key, parts = id(a), (a.indptr, a.indices, a.shape)
-    owner, known_parts, topology = _wrapped.get(key, (lambda: None, (), None))
-    if owner() is not a or not _same(parts, known_parts):
-        topology = Topology(a.indptr, _narrow(a.indices, a.shape[1]), a.shape)
-        _wrapped[key] = (weakref.ref(a, lambda _: _wrapped.pop(key, None)), parts, topology)
-    return Csr(topology, a.data)
-
-
-def _same(parts, known):
-    return parts[0] is known[0] and parts[1] is known[1] and parts[2] == known[2]
-
-
-def _narrow(columns, k):
-    """64-bit column indices as 32-bit ones, once it is certain that they fit."""
-    if columns.dtype == INDEX_DTYPE or not np.issubdtype(columns.dtype, np.integer):
-        return columns
-    _check_columns(columns, k)
-    return columns.astype(INDEX_DTYPE)
-
-
-def _conversion(a):
-    if sp.issparse(a):
-        return "convert once with a.tocsr()"
-    if isinstance(a, np.ndarray):
-        return "convert once with scipy.sparse.csr_array(a)"
-    return "pass a sparsekern.Csr or a SciPy csr_array"
-
-
-def invalidate(a):
-    """Forgets what is remembered of the foreign matrix `a`, whose structure was edited in place."""
-    _wrapped.pop(id(a), None)

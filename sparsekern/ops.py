@@ -1,85 +1,170 @@
 """The operations: check the operands, choose a variant, plan, launch."""
 
-import numpy as np
+from functools import partial
 
-from sparsekern.formats import as_csr, check_float32
+from sparsekern.foreign import as_csr, as_topology, library_of, like, place_of
+from sparsekern.kernels.sddmm import make_sddmm
 from sparsekern.kernels.spmm import make_spmm
-from sparsekern.machine.launch import Plan, resident_warps, resolve_backend
-from sparsekern.problem import Problem, RowStats, Types, alignment, leading_dimension, reach
+from sparsekern.libraries import float32_view, view
+from sparsekern.machine.backends import resident_warps, resolve_place
+from sparsekern.machine.plans import PLANS
+from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem, Types
 from sparsekern.select import H200_WARPS, select
-from sparsekern.variants import SpmmVariant, VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
 
 
 def spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
     """C = a @ b, float32, for a sparse `a` (m, k) and a dense `b` (k, n) or (k,).
 
-    a: a `Csr`, or a SciPy `csr_array` or `csr_matrix` of float32. b: a NumPy array of float32; read in
-    place if row-major with any leading dimension, otherwise copied once. variant: an `SpmmVariant`;
-    None lets `select` choose. out: a float32 array (m, n) or (m,) to write to, with unit column stride.
-    make: a kernel factory with the signature of `make_spmm`. backend: "cuda", "emulator" or None.
+    a: a `Csr`, or a CSR matrix of SciPy, CuPy or PyTorch, of float32. b: a float32 array of NumPy, CuPy or
+    PyTorch, or one that speaks DLPack or `__cuda_array_interface__`; read in place if row-major with any
+    leading dimension, otherwise copied. variant: an `SpmmVariant`; None lets `select` choose. out: a
+    float32 array (m, n) or (m,) to write to, with unit column stride. make: a kernel factory with the
+    signature of `make_spmm`. backend: "cuda", "emulator" or None.
 
-    Returns `out`, or a new array, whose rows are padded to whole vectors where those of `b` are.
-    Raises TypeError, ValueError or `VariantError` before any launch.
+    All operands are in host memory or all on one device, where the kernel is queued on the stream on
+    which the library of `b` works at the time. Returns `out`, or a new array of that library, whose rows
+    are padded to whole vectors where those of `b` are. Raises TypeError, ValueError or `VariantError`
+    before any launch.
     """
-    plan, operands = _prepare(a, b, variant, out, make, backend)
-    result = plan(*operands)
+    plan, (values, dense, result) = _prepare_spmm(a, b, variant, out, make, backend)
+    result = plan(values, dense, out=result)
     if out is not None:
         return out
-    return result[:, 0] if b.ndim == 1 else result
+    return result[:, 0] if len(b.shape) == 1 else result
 
 
 def plan_spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
     """The `Plan` that `spmm` with the same arguments would run; `plan.explain()` says what and why."""
-    return _prepare(a, b, variant, out, make, backend)[0]
+    return _prepare_spmm(a, b, variant, out, make, backend)[0]
 
 
-def _prepare(a, b, variant, out, make, backend):
-    """(plan, (values, b, out)): checked operands in layouts that kernels read, and the plan for them."""
+def sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backend=None):
+    """out[i, j] = lhs[i, :] . rhs[j, :], float32, at the nonzeros of an (m, n) `topology`, and only there.
+
+    topology: a `Topology`, a `Csr`, or a CSR matrix of SciPy, CuPy or PyTorch; its values are not used. lhs:
+    (m, k), rhs: (n, k), float32 arrays as for `spmm`. variant: an `SddmmVariant`; None lets `select` choose.
+    out: a float32 array (stored,) to hold the values of the result. make: a kernel factory with the
+    signature of `make_sddmm`. backend: "cuda", "emulator" or None.
+
+    Returns a matrix of the type of `topology` with the same structure; for a `Topology` a `Csr`. Place,
+    stream and errors are those of `spmm`.
+    """
+    plan, (lhs, rhs, result) = _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)
+    if out is None:
+        out = result = plan.new_output(library_of(topology) or rhs.library, rhs.device)
+    plan(lhs, rhs, out=result)
+    return like(topology, as_topology(topology), out)
+
+
+def plan_sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backend=None):
+    """The `Plan` that `sddmm` with the same arguments would run."""
+    return _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)[0]
+
+
+def _prepare_spmm(a, b, variant, out, make, backend):
+    """(plan, views of values, b and out): all checked, and the inputs in layouts that the kernel reads."""
     a = as_csr(a)
-    check_float32("b", b)
-    m, k = a.shape
-    if b.ndim not in (1, 2) or b.shape[0] != k:
+    t, (m, k) = a.topology, a.shape
+    b = float32_view("b", b)
+    if len(b.shape) not in (1, 2) or b.shape[0] != k:
         raise ValueError(f"b has shape {b.shape}; for a of shape {a.shape} it must be ({k},) or ({k}, n)")
+    inputs = {"a's values": float32_view("a's values", a.values), "b": b.as_columns()}
+    out = _checked_output(out, (m, *b.shape[1:]), {**inputs, **_structure("a's", t)})
     if out is not None:
-        _check_out(out, (m, *b.shape[1:]), a, b)
-    if variant is not None and not isinstance(variant, SpmmVariant):
-        raise TypeError(f"variant is a {type(variant).__name__}; it must be an SpmmVariant or None")
+        out = out.as_columns()
+        if out.leading_dimension() is None:
+            raise ValueError(
+                f"out has strides {out.strides}; it must be row-major with columns one element apart"
+            )
+    _check_options(variant, SpmmVariant, make)
+    backend, device = resolve_place(backend, inputs if out is None else {**inputs, "out": out})
+    (values, b), copied = _readable(inputs)
+    layout = partial(Layout.of, fresh=device != b.device)
+    n, ldb = b.shape[1], b.leading_dimension()
+    ldc = _padded(n, ldb) if out is None else out.leading_dimension()
+    problem = SpmmProblem(
+        m=m, k=k, n=n, nnz=t.nnz, types=Types(offset=t.offsets.dtype.name), rows=_row_stats(t),
+        values=layout(values), columns=Layout.of(view("columns", t.columns), fresh=device is not None),
+        b=layout(b), c=Layout(ldc, 16 if out is None else layout(out).align, _extent(m, n, ldc)),
+    )  # fmt: skip
+    return _plan(t, problem, variant, make, backend, device, copied), (values, b, out)
+
+
+def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
+    """(plan, views of lhs, rhs and out), as for SpMM."""
+    t = as_topology(topology)
+    m, n = t.shape
+    inputs = {"lhs": float32_view("lhs", lhs), "rhs": float32_view("rhs", rhs)}
+    for (name, seen), length in zip(inputs.items(), (m, n), strict=True):
+        if len(seen.shape) != 2 or seen.shape[0] != length:
+            raise ValueError(
+                f"{name} has shape {seen.shape}; for a topology of shape {t.shape} it must be ({length}, k)"
+            )
+    k, other = (seen.shape[1] for seen in inputs.values())
+    if k != other:
+        raise ValueError(
+            f"lhs has {k} columns and rhs {other}; both must have k: row i of lhs meets row j of rhs"
+        )
+    out = _checked_output(out, (t.stored,), {**inputs, **_structure("topology's", t)})
+    if out is not None and not out.contiguous:
+        raise ValueError(f"out has strides {out.strides}; it must be contiguous")
+    if out is not None and library_of(topology) not in (None, out.library):
+        raise TypeError(
+            f"out is {out.library.article}; to hold values of topology it must be "
+            f"{library_of(topology).article}"
+        )
+    _check_options(variant, SddmmVariant, make)
+    places = {"topology": place_of(topology), **inputs, "out": out}
+    backend, device = resolve_place(backend, {name: x for name, x in places.items() if x is not None})
+    (lhs, rhs), copied = _readable(inputs)
+    fresh = device != rhs.device
+    problem = SddmmProblem(
+        m=m, k=k, n=n, nnz=t.nnz, types=Types(offset=t.offsets.dtype.name), rows=_row_stats(t),
+        lhs=Layout.of(lhs, fresh), rhs=Layout.of(rhs, fresh),
+    )  # fmt: skip
+    return _plan(t, problem, variant, make, backend, device, copied), (lhs, rhs, out)
+
+
+def _check_options(variant, kind, make):
+    if variant is not None and not isinstance(variant, kind):
+        raise TypeError(f"variant is a {type(variant).__name__}; it must be an {kind.__name__} or None")
     if not callable(make):
         raise TypeError(f"make is a {type(make).__name__}; it must be a kernel factory: make(variant, types)")
-    backend = resolve_backend(backend)
 
-    values, b, out = np.require(a.values, requirements="CA"), _as_columns(b), _as_columns(out)
-    copied = () if values is a.values else ("a's values",)
-    if leading_dimension(b) is None:
-        b, copied = np.require(b, requirements="CA"), (*copied, "b")
-    problem = _problem(a.topology, values, b, out, backend)
-    chosen, reason = (variant, "asked for") if variant else select(problem, _warps_to_fill(make, backend))
-    refusal = chosen.check(problem)
+
+def _readable(inputs):
+    """(views of the inputs, the names of those that had to be copied for it)."""
+    views, copied = [], []
+    for name, seen in inputs.items():
+        if not (seen.contiguous if len(seen.shape) == 1 else seen.leading_dimension()):
+            copy = view(name, seen.library.contiguous(name, seen.array))
+            seen = copy if len(seen.shape) == 1 else copy.as_columns()
+            copied.append(name)
+        views.append(seen)
+    return views, tuple(copied)
+
+
+def _plan(topology, problem, variant, make, backend, device, copied):
+    """The plan of `topology` for all this, made if there is none yet."""
+    if variant is None:
+        variant, reason = select(problem, _warps_to_fill(make, device))
+    else:
+        reason = "asked for"
+    refusal = variant.check(problem)
     if refusal:
         raise VariantError(refusal)
-    make_plan = lambda: Plan(a.topology, problem, chosen, make, backend, reason, copied)  # noqa: E731
-    plan = a.topology.plan((problem, chosen, make, backend, reason, copied), make_plan)
-    return plan, (values, b, out)
+    rest = problem, variant, make, backend, device, reason, copied
+    return topology.plan(rest, lambda: PLANS[problem.op](topology, *rest))
 
 
-def _warps_to_fill(make, backend):
+def _warps_to_fill(make, device):
     """What `select` aims at. A kernel of the user's own gets on the emulator what a GPU would run."""
-    return resident_warps(backend) or (0 if make is make_spmm else H200_WARPS)
+    return resident_warps(device) or (0 if make in (make_spmm, make_sddmm) else H200_WARPS)
 
 
-def _problem(topology, values, b, out, backend):
-    """The `Problem` of operands in their layouts. A device gets fresh copies, aligned as well as can be."""
-    aligned = (lambda array: 16) if backend == "cuda" else alignment
-    (m, k), (_, n), ldb = topology.shape, b.shape, leading_dimension(b)
-    return Problem(
-        op="spmm", m=m, k=k, n=n, nnz=topology.nnz,
-        types=Types(offset=topology.offsets.dtype.name),
-        ldb=ldb, ldc=_padded(n, ldb) if out is None else leading_dimension(out),
-        align_values=aligned(values), align_columns=aligned(topology.columns),
-        align_b=aligned(b), align_c=16 if out is None else aligned(out),
-        reach_b=reach(b, ldb),
-        rows=topology.derive("row_stats", lambda: RowStats.of(topology.row_lengths)),
-    )  # fmt: skip
+def _row_stats(topology):
+    return topology.derive("row stats", lambda: RowStats.of(topology.row_lengths))
 
 
 def _padded(n, ldb):
@@ -88,36 +173,29 @@ def _padded(n, ldb):
     return -(-n // width) * width
 
 
-def _as_columns(array):
-    """A 2-D view: a vector is a matrix of one column. None stays None."""
-    return array[:, None] if array is not None and array.ndim == 1 else array
+def _extent(rows, columns, ld):
+    """Elements from the first of a row-major matrix to its last."""
+    return (rows - 1) * ld + columns if rows and columns else 0
 
 
-def _check_out(out, shape, a, b):
-    check_float32("out", out, "make it with dtype=np.float32")
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}; the result has {shape}")
-    if not out.flags.writeable:
+def _structure(whose, topology):
+    """Views of its arrays in host memory, under the names of messages."""
+    arrays = {f"{whose} columns": topology.columns, f"{whose} offsets": topology.offsets}
+    return {name: view(name, array) for name, array in arrays.items()}
+
+
+def _checked_output(out, shape, others):
+    """The `View` of `out`, which may share no memory with `others`; None if there is none."""
+    if out is None:
+        return None
+    seen = float32_view("out", out, "make it with dtype float32")
+    if seen.shape != shape:
+        raise ValueError(f"out has shape {seen.shape}; the result has {shape}")
+    if not seen.writeable:
         raise ValueError("out is read-only; it must be writeable")
-    if not out.flags.aligned:
-        raise ValueError(f"out starts at address {out.ctypes.data}; it must be a multiple of {out.itemsize}")
-    if out.size and leading_dimension(_as_columns(out)) is None:
-        raise ValueError(
-            f"out has strides {out.strides}; it must be row-major with columns one element apart"
-        )
-    inputs = {
-        "b": b,
-        "a's values": a.values,
-        "a's columns": a.topology.columns,
-        "a's offsets": a.topology.offsets,
-    }
-    for name, array in inputs.items():
-        if _overlaps(out, array):
+    if not seen.aligned:
+        raise ValueError(f"out starts at address {seen.address}; it must be a multiple of {seen.itemsize}")
+    for name, other in others.items():
+        if seen.overlaps(other):
             raise ValueError(f"out overlaps {name} in memory; it must have memory of its own")
-
-
-def _overlaps(x, y):
-    try:
-        return np.shares_memory(x, y, max_work=100_000)
-    except np.exceptions.TooHardError:
-        return True
+    return seen

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from sparsekern.formats import as_csr
+from sparsekern.foreign import as_csr, as_topology
+from sparsekern.libraries import to_host
 
 UNIT_ROUNDOFF = 2.0**-24  # relative error of rounding to float32
 LEAST_NORMAL = 2.0**-126  # float32s below have fewer digits
@@ -11,9 +12,25 @@ LEAST_NORMAL = 2.0**-126  # float32s below have fewer digits
 def spmm_reference(a, b):
     """(C, scale), float64: a @ b by SciPy, and |a| @ |b|, what its rounding errors are relative to."""
     a = as_csr(a).to_scipy().astype(np.float64)
-    b = np.asarray(b, np.float64)
+    b = to_host("b", b).astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         return a @ b, abs(a) @ abs(b)
+
+
+def sddmm_reference(topology, lhs, rhs):
+    """(values, scale), float64, (stored,): lhs[i, :] . rhs[j, :] at the nonzeros, and the same of absolutes.
+
+    Both are 0 at positions that belong to no row.
+    """
+    t = as_topology(topology)
+    lhs, rhs = (to_host(name, x).astype(np.float64) for name, x in (("lhs", lhs), ("rhs", rhs)))
+    values, scale = np.zeros((2, t.stored))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for i, (start, stop) in enumerate(zip(t.offsets[:-1], t.offsets[1:], strict=True)):
+            columns = t.columns[start:stop]
+            values[start:stop] = rhs[columns] @ lhs[i]
+            scale[start:stop] = abs(rhs[columns]) @ abs(lhs[i])
+    return values, scale
 
 
 def error(c, reference, scale):
@@ -21,7 +38,7 @@ def error(c, reference, scale):
 
     Where a scale is below the least normal float32, so that underflow costs digits, that takes its place.
     """
-    c = np.asarray(c, np.float64)
+    c = to_host("c", c).astype(np.float64)
     if c.shape != reference.shape:
         raise ValueError(f"c has shape {c.shape}; the reference has {reference.shape}")
     finite = np.isfinite(reference)

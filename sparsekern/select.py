@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from sparsekern.variants import MAX_GRID_Y, SpmmVariant
+from sparsekern.variants import MAX_GRID_Y, SddmmVariant, SpmmVariant
 
 H200_WARPS = 132 * 64  # resident at once
 
@@ -15,15 +15,21 @@ def _power_of_two(count, most):
     return size
 
 
+FEW_LANES = "few lanes, for the emulator pays for each: a GPU gets another variant"
+
+
 def select(problem, resident_warps=0):
     """(variant, reason): a legal variant for `problem`, and why it in a sentence.
 
     resident_warps: how many warps the GPU holds at once; 0 on the emulator, where lanes cost most.
+    """
+    return _RULES[problem.op](problem, resident_warps)
 
-    Widest vectors that the operands allow; a strip wide enough for one warp to fill, narrower when n
+
+def _select_spmm(p, resident_warps):
+    """Widest vectors that the operands allow; a strip wide enough for one warp to fill, narrower when n
     is small; a row split over several subwarps when there are too few rows to fill half the GPU.
     """
-    p = problem
     vector = max((v for v in (1, 2, 4) if not SpmmVariant(vector=v).check(p)), default=1)
     lanes = _power_of_two(-(-p.n // vector), 32)
     if vector * 16 < p.n <= 512:
@@ -47,13 +53,37 @@ def select(problem, resident_warps=0):
         variant = SpmmVariant(**fixed, **staged, sparse_vector=sparse_vector, roma=roma, prescale=prescale)
         if not variant.check(p):
             break
-    why_split = (
-        f"{warps:.0f} warps unsplit"
-        if resident_warps
-        else "few lanes, for the emulator pays for each: a GPU gets another variant"
-    )
+    why_split = f"{warps:.0f} warps unsplit" if resident_warps else FEW_LANES
     reason = (
         f"vector={vector}: the widest that B, C and their leading dimensions allow; {lanes} lanes and "
         f"items={items} for n={p.n}; split={split}: {why_split}, rows of {p.rows.mean:.1f} nonzeros"
     )
     return variant, reason
+
+
+def _select_sddmm(p, resident_warps):
+    """Listed strips, as wide as a subwarp; a split inner dimension when they are too few to fill the GPU."""
+    best = dict(work="strips", reduction="halving", bundle=True, bin=True)
+    vector = max(
+        (v for v in (1, 2, 4) if v <= p.k and not SddmmVariant(vector=v, tile_nnz=8, work="strips").check(p)),
+        default=1,
+    )
+    lanes = tile = 16 if p.k >= 1024 else 8
+    steps = p.k // (lanes * vector)
+    warps = p.rows.strips_of(tile) * lanes / 32
+    split = _power_of_two(min(steps, 4), 4) if warps < resident_warps else 1
+    rows = max(64 // (lanes * split), 4)
+    if not resident_warps:
+        lanes, tile, split, rows = 1, 32, 1, 32
+    variant = SddmmVariant(
+        vector=vector, subwarp=lanes, tile_nnz=tile, rows_per_block=rows, split=split, **best
+    )
+    why_split = f"{warps:.0f} warps unsplit" if resident_warps else FEW_LANES
+    reason = (
+        f"vector={vector}: the widest that lhs, rhs and their leading dimensions allow; subwarp={lanes} and "
+        f"tile_nnz={tile} for k={p.k}; split={split}: {why_split}, {p.rows.strips_of(tile)} strips"
+    )
+    return variant, reason
+
+
+_RULES = {"spmm": _select_spmm, "sddmm": _select_sddmm}

@@ -1,13 +1,15 @@
 """Kernel variants: frozen sets of toggles, the rules between them, and the sizes they imply.
 
 A variant says how a kernel works and nothing about what it works on: `check(problem)` brings the two
-together. `dataclasses.replace` makes a neighbour, `without` the nearest one with a toggle off.
+together. `dataclasses.replace` makes a neighbour, `ladders.without` the nearest one with a toggle off.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields, replace
-from itertools import chain, product
+from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import ClassVar
+
+from sparsekern.problem import TILES
 
 WARP = 32
 MAX_THREADS = 1024  # per block
@@ -34,6 +36,7 @@ class Variant(ABC):
     op: ClassVar[str]
     prerequisites: ClassVar[dict]  # toggle -> (field that it builds on, values of that field that do)
     adjustable: ClassVar[tuple]  # fields that may move so that a block stays legal: see `without`
+    grid_sizes: ClassVar[tuple]  # the sizes that decide on the grid
 
     def __post_init__(self):
         for f in fields(self):
@@ -57,13 +60,61 @@ class Variant(ABC):
         """Whether toggle `name` differs from its plainest value."""
         return getattr(self, name) != type(self).__dataclass_fields__[name].default
 
+    @property
+    def threads(self):
+        """Threads per block."""
+        return self.subwarp * self.split * self.rows_per_block
+
+    @property
+    def block(self):
+        """(x, y): lanes of a subwarp, subwarps of a block."""
+        return self.subwarp, self.split * self.rows_per_block
+
+    @property
     @abstractmethod
-    def illegal(self):
-        """Why no block of any problem could run this variant, or None."""
+    def shared_bytes(self):
+        """Shared memory per block."""
 
     @abstractmethod
+    def grid(self, problem):
+        """(x, y, z): blocks of rows, tiles of a row, batch."""
+
+    def illegal(self):
+        """Why no block of any problem could run this variant, or None."""
+        if self.threads % WARP or self.threads > MAX_THREADS:
+            return (
+                f"subwarp * split * rows_per_block = {self.subwarp} * {self.split} * {self.rows_per_block} "
+                f"= {self.threads} threads; a block must be whole warps of {WARP}, at most {MAX_THREADS}"
+            )
+        if self.shared_bytes > MAX_SHARED:
+            return f"a block needs {self.shared_bytes} bytes of shared memory; it has at most {MAX_SHARED}"
+        return None
+
     def check(self, problem):
         """Why this variant cannot run `problem`, with the numbers, or None."""
+        return next(chain(self._refusals(problem), self._refusals_of_grid(problem)), None)
+
+    @abstractmethod
+    def _refusals(self, problem):
+        """Yields what operands of `problem` this variant cannot read or write."""
+
+    def _refusals_of_grid(self, problem):
+        x, y, _ = self.grid(problem)
+        if x > MAX_GRID_X or y > MAX_GRID_Y:
+            sizes = " and ".join(f"{name}={getattr(self, name)}" for name in self.grid_sizes)
+            yield (f"{sizes} need a grid of {x} x {y} blocks; it holds at most {MAX_GRID_X} x {MAX_GRID_Y}")
+
+    def _refusals_of_vectors(self, *operands):
+        """operands: (its name, name of its leading dimension, its `Layout`)."""
+        vector, width = self.vector, self.vector * WORD
+        for matrix, ld, layout in operands:
+            if layout.ld % vector:
+                yield (
+                    f"vector={vector} needs {ld} to be a multiple of {vector}, so that every row of "
+                    f"{matrix} starts aligned; {ld} is {layout.ld}: pad its rows"
+                )
+            if layout.align < width:
+                yield f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {layout.align}"
 
     def __str__(self):
         on = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if self.is_on(f.name)]
@@ -87,6 +138,7 @@ class SpmmVariant(Variant):
         "faithful": ("unroll_residue", (True,)),
     }
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
+    grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_n")
 
     vector: int = toggle(1, 1, 2, 4, doc="elements per load of B and store of C")
     subwarp: int = toggle(32, 1, 2, 4, 8, 16, 32, doc="lanes that share a strip of C")
@@ -112,11 +164,6 @@ class SpmmVariant(Variant):
         return self.subwarp * self.vector * self.items
 
     @property
-    def threads(self):
-        """Threads per block."""
-        return self.subwarp * self.split * self.rows_per_block
-
-    @property
     def slice_words(self):
         """Words of one shared array (values or columns) that one subwarp stages in."""
         return self.tile_k + self.stage_pad
@@ -128,125 +175,83 @@ class SpmmVariant(Variant):
         sums = (self.split - 1) * self.tile_n
         return self.rows_per_block * (staged + sums) * WORD
 
-    @property
-    def block(self):
-        """(x, y): lanes of a subwarp, subwarps of a block."""
-        return self.subwarp, self.split * self.rows_per_block
-
     def grid(self, problem):
-        """(x, y, z): blocks of rows, tiles of columns, batch."""
         return -(-problem.m // self.rows_per_block), -(-problem.n // self.tile_n), problem.batch
 
-    def illegal(self):
-        if self.threads % WARP or self.threads > MAX_THREADS:
-            return (
-                f"subwarp * split * rows_per_block = {self.subwarp} * {self.split} * {self.rows_per_block} "
-                f"= {self.threads} threads; a block must be whole warps of {WARP}, at most {MAX_THREADS}"
-            )
-        if self.shared_bytes > MAX_SHARED:
-            return f"a block needs {self.shared_bytes} bytes of shared memory; it has at most {MAX_SHARED}"
-        return None
-
-    def check(self, problem):
-        return next(filter(None, chain(self._check_dense(problem), self._check_sparse(problem))), None)
-
-    def _check_dense(self, p):
-        vector, width = self.vector, self.vector * WORD
-        for name, matrix, ld, align in (("ldb", "B", p.ldb, p.align_b), ("ldc", "C", p.ldc, p.align_c)):
-            if ld % vector:
-                yield (
-                    f"vector={vector} needs {name} to be a multiple of {vector}, so that every row of "
-                    f"{matrix} starts aligned; {name} is {ld}: pad its rows"
-                )
-            if align < width:
-                yield f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {align}"
-        last = (p.k - 1) * p.ldb + -(-p.n // vector) * vector
-        if p.k and p.n and last > p.reach_b:
+    def _refusals(self, p):
+        vector = self.vector
+        yield from self._refusals_of_vectors(("B", "ldb", p.b), ("C", "ldc", p.c))
+        last = (p.k - 1) * p.b.ld + -(-p.n // vector) * vector
+        if p.k and p.n and last > p.b.reach:
             yield (
                 f"vector={vector} reads whole vectors of B's rows of {p.n} columns, up to element "
-                f"{last - 1}; B's memory ends before element {p.reach_b}"
+                f"{last - 1}; B's memory ends before element {p.b.reach}"
             )
-        x, y, _ = self.grid(p)
-        if x > MAX_GRID_X or y > MAX_GRID_Y:
-            yield (
-                f"rows_per_block={self.rows_per_block} and tile_n={self.tile_n} need a grid of {x} x {y} "
-                f"blocks; it holds at most {MAX_GRID_X} x {MAX_GRID_Y}"
-            )
-
-    def _check_sparse(self, p):
         width = self.sparse_vector * WORD
-        for name, align in (("values", p.align_values), ("columns", p.align_columns)):
-            if align < width:
+        for name, layout in (("values", p.values), ("columns", p.columns)):
+            if layout.align < width:
                 yield (
                     f"sparse_vector={self.sparse_vector} needs A's {name} to start on {width} bytes; "
-                    f"they start on {align}"
+                    f"they start on {layout.align}"
                 )
-        if self.prescale and (p.k - 1) * p.ldb >= 2**31:
+        if self.prescale and (p.k - 1) * p.b.ld >= 2**31:
             yield (
-                f"prescale needs (k - 1) * ldb below 2**31, to fit int32; it is {p.k - 1} * {p.ldb} "
-                f"= {(p.k - 1) * p.ldb}"
+                f"prescale needs (k - 1) * ldb below 2**31, to fit int32; it is {p.k - 1} * {p.b.ld} "
+                f"= {(p.k - 1) * p.b.ld}"
             )
 
 
-def without(variant, name):
-    """The nearest legal variant with toggle `name` at its plainest, and what else had to move.
+@dataclass(frozen=True, kw_only=True)
+class SddmmVariant(Variant):
+    """Toggles of the SDDMM kernel. The default is one warp per nonzero."""
 
-    Returns (variant, {field: (old, new)}), the dict without `name` itself. What builds on the toggle
-    goes with it; the fields of `variant.adjustable` move as little as they can to make a legal block.
+    op: ClassVar[str] = "sddmm"
+    prerequisites: ClassVar[dict] = {"reduction": ("tile_nnz", TILES[1:])}
+    adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
+    grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_nnz")
 
-    Raises VariantError if there is no toggle of that name.
-    """
-    plainest = {f.name: f.default for f in fields(variant)}
-    if name not in plainest:
-        raise VariantError(
-            f"{name!r} is no toggle of {type(variant).__name__}; they are {', '.join(plainest)}"
-        )
-    changes = {name: plainest[name]}
-    for toggle, (base, values) in variant.prerequisites.items():  # in the order in which they build up
-        if base in changes and changes[base] not in values:
-            changes[toggle] = plainest[toggle]
-    free = [f for f in fields(variant) if f.name in variant.adjustable and f.name not in changes]
-
-    def distance(candidate):
-        return sum(abs(new.bit_length() - getattr(variant, f.name).bit_length()) for f, new in candidate)
-
-    candidates = product(*([(f, choice) for choice in f.metadata["choices"]] for f in free))
-    for candidate in sorted(candidates, key=distance):
-        try:
-            nearest = replace(variant, **changes, **{f.name: new for f, new in candidate})
-        except VariantError:
-            continue
-        pairs = {f.name: (getattr(variant, f.name), getattr(nearest, f.name)) for f in fields(variant)}
-        return nearest, {field: pair for field, pair in pairs.items() if field != name and pair[0] != pair[1]}
-    raise VariantError(f"no legal variant near {variant} has {name} at {plainest[name]}")
-
-
-def _ladder(first, *steps):
-    """[(what the step adds, variant)]: each step changes one toggle of the variant before it."""
-    rungs = [("plain", first)]
-    for name, value in steps:
-        rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value})))
-    return rungs
-
-
-LADDERS = {
-    "spmm": _ladder(
-        SpmmVariant(subwarp=1, rows_per_block=32),  # one thread per element of C
-        ("subwarp", 32),
-        ("rows_per_block", 8),
-        ("stage", True),
-        ("prescale", True),
-        ("vector", 4),
-        ("subwarp", 16),
-        ("sparse_vector", 4),
-        ("roma", True),
-        ("unroll_residue", True),
-        ("bundle", True),
-        ("bin", True),
-        ("uniform_branch", True),
-        ("uniform_trip", True),
-        ("stage_pad", 4),
-        ("tile_k", 16),
-        ("split", 4),
+    vector: int = toggle(1, 1, 2, 4, doc="elements per load of lhs and rhs")
+    subwarp: int = toggle(32, 1, 2, 4, 8, 16, 32, doc="lanes that share a strip of nonzeros")
+    tile_nnz: int = toggle(TILES[0], *TILES, doc="nonzeros of a row in a strip, which share the row of lhs")
+    rows_per_block: int = toggle(1, 1, 2, 4, 8, 16, 32, doc="rows of the topology, or strips, in a block")
+    bundle: bool = toggle(False, doc="rows of like length in one block: first half of row swizzle")
+    bin: bool = toggle(False, doc="blocks with the most work first: second half of row swizzle")
+    work: str = toggle(
+        "grid",
+        "grid",
+        "bounded",
+        "strips",
+        doc="strips launched: as for full rows, the longest row, or listed",
     )
-}
+    reduction: str = toggle("butterfly", "butterfly", "halving", doc="how lanes add up their partial sums")
+    split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share the inner dimension of a strip")
+
+    @property
+    def results(self):
+        """Sums that a lane is left with, at most, once the lanes of a subwarp have shared theirs out."""
+        return -(-self.tile_nnz // self.subwarp)
+
+    @property
+    def shared_bytes(self):
+        """Shared memory per block: columns for each subwarp, and the sums of all parts but the first."""
+        sums = (self.split - 1) * self.results * self.subwarp
+        return self.rows_per_block * (self.split * self.tile_nnz + sums) * WORD
+
+    def grid(self, problem):
+        if self.work == "strips":
+            positions, strips = problem.rows.strips_of(self.tile_nnz), 1
+        else:
+            longest = problem.n if self.work == "grid" else problem.rows.longest
+            positions, strips = problem.m, -(-longest // self.tile_nnz)
+        return -(-positions // self.rows_per_block), strips, problem.batch
+
+    def illegal(self):
+        if self.reduction == "halving" and self.tile_nnz % self.subwarp:
+            return (
+                f"reduction='halving' needs tile_nnz to be a multiple of subwarp; it is {self.tile_nnz}, "
+                f"subwarp is {self.subwarp}"
+            )
+        return super().illegal()
+
+    def _refusals(self, p):
+        yield from self._refusals_of_vectors(("lhs", "ld_lhs", p.lhs), ("rhs", "ld_rhs", p.rhs))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from sparsekern.machine.launch import device_backend
+from sparsekern.machine.backends import device_backend
 
 settings.register_profile("sparsekern", deadline=None)  # the first example compiles
 settings.load_profile("sparsekern")

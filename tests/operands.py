@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from sparsekern import spmm
-from sparsekern.formats import as_csr
+from sparsekern.foreign import as_csr
 from sparsekern.reference import error, spmm_reference, tolerance
 
 BACKENDS = ["emulator", pytest.param("cuda", marks=pytest.mark.gpu)]

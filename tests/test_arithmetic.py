@@ -72,12 +72,14 @@ def test_a_cast_to_float32_overflows_to_infinity_and_keeps_denormals():
 
 
 def test_many_multiply_adds_at_once_come_out_as_one_by_one(rng):
-    multipliers, rows = rng.standard_normal(50, np.float32), rng.standard_normal(200, np.float32)
-    sums = np.zeros(4, np.float32)
-    accumulate(multipliers, rows, sums)
-    expected = [0.0] * 4
+    multipliers, rows = rng.standard_normal(53, np.float32), rng.standard_normal(203, np.float32)
+    sums = np.zeros(5, np.float32)
+    accumulate(multipliers, rows, np.array([[50, 4], [3, 1]], np.int32), sums)
+    expected = [0.0] * 5
     for i in range(50):
-        expected = [fma(multipliers[i], rows[4 * i + j], expected[j]) for j in range(4)]
+        expected[:4] = [fma(multipliers[i], rows[4 * i + j], expected[j]) for j in range(4)]
+    for i in range(50, 53):
+        expected[4] = fma(multipliers[i], rows[150 + i], expected[4])
     assert sums.tolist() == expected
 
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from operands import BACKENDS, check, dense, sparse
 
 from sparsekern import plan_spmm, spmm
-from sparsekern.formats import as_csr
+from sparsekern.foreign import as_csr
 
 LAYOUTS = {
     "contiguous": lambda x: x,

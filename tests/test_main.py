@@ -24,10 +24,12 @@ def test_the_demo_names_the_real_layer_and_prints_every_step(tree, capsys, monke
     monkeypatch.setenv(ROOT_VARIABLE, str(tree))
     assert main(["demo", "--n", "4"]) == 0
     text = capsys.readouterr().out
-    assert f"SpMM on {LAYER}" in text.replace("\n", "")
-    for number, (step, _) in enumerate(LADDERS["spmm"]):
-        assert re.search(rf"{number:2} {re.escape(step)} .*\d\.\de[-+]\d\d", text), step
-    assert f"{len(LADDERS['spmm'])} steps, all agree" in text
+    assert LAYER in text
+    for op, title in (("spmm", "SpMM: "), ("sddmm", "SDDMM: ")):
+        table = text[text.index(title) :]
+        for number, (step, _) in enumerate(LADDERS[op]):
+            assert re.search(rf"{number:2} {re.escape(step)} .*\d\.\de[-+]\d\d", table), step
+        assert f"{len(LADDERS[op])} steps, all agree" in table
 
 
 def test_the_demo_fails_when_a_step_disagrees(tree, capsys, monkeypatch):

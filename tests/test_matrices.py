@@ -7,7 +7,7 @@ from operands import BACKENDS, B, check, dense, refused, sparse
 
 import sparsekern as sk
 from sparsekern import Csr, Topology, spmm
-from sparsekern.formats import as_csr
+from sparsekern.foreign import as_csr
 from sparsekern.zoo import ZOO
 
 COLUMNS = [0, 1, 2, 3, 7, 33]  # none, a vector, and none a multiple of a vector but 2

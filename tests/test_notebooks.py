@@ -17,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
 from sparsekern import SpmmVariant, make_spmm, spmm  # noqa: E402
 from sparsekern.generators import uniform  # noqa: E402
-from sparsekern.machine.launch import device_backend  # noqa: E402
+from sparsekern.machine.backends import device_backend  # noqa: E402
 from sparsekern.study import notebooks  # noqa: E402
 from sparsekern.study.codegen import ptx  # noqa: E402
 

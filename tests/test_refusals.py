@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from operands import A, B, check, dense, refused, sparse
 
 from sparsekern import Csr, SpmmVariant, VariantError, plan_spmm, spmm
-from sparsekern.formats import as_csr
-from sparsekern.machine import launch
+from sparsekern.foreign import as_csr
+from sparsekern.machine import backends
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_operand_of_the_wrong_kind_is_refused_with_the_way_out(a, b, error_ty
     "out, error_type, match",
     [
         (np.zeros((9, 5), np.float32), ValueError, r"out has shape \(9, 5\); the result has \(9, 6\)"),
-        (np.zeros((9, 6)), TypeError, "out has dtype float64.*dtype=np.float32"),
+        (np.zeros((9, 6)), TypeError, "out has dtype float64.*make it with dtype float32"),
         (np.zeros((6, 9), np.float32).T, ValueError, "out has strides"),
         (np.broadcast_to(np.float32(0), (9, 6)), ValueError, "out is read-only"),
         ([0], TypeError, "out is a list"),
@@ -111,15 +111,19 @@ def test_vectors_do_not_read_past_the_memory_of_b():
 
 
 def test_prescaling_is_refused_where_indices_would_overflow():
-    from sparsekern import Problem
+    from sparsekern import SpmmProblem
+    from sparsekern.problem import Layout
     from sparsekern.select import select
 
     variant = SpmmVariant(stage=True, prescale=True)
-    fits = dict(op="spmm", m=1, n=4, nnz=1, ldb=4096, ldc=4, reach_b=2**40)
-    assert variant.check(Problem(k=2**19, **fits)) is None
-    assert "(k - 1) * ldb below 2**31" in variant.check(Problem(k=2**19 + 1, **fits))
-    chosen, _ = select(Problem(k=2**19 + 1, **fits))
-    assert not chosen.prescale and chosen.check(Problem(k=2**19 + 1, **fits)) is None
+    fits, too_long = (
+        SpmmProblem(m=1, k=k, n=4, nnz=1, b=Layout(4096, reach=2**40), c=Layout(4))
+        for k in (2**19, 2**19 + 1)
+    )
+    assert variant.check(fits) is None
+    assert "(k - 1) * ldb below 2**31" in variant.check(too_long)
+    chosen, _ = select(too_long)
+    assert not chosen.prescale and chosen.check(too_long) is None
 
 
 def test_a_grid_that_would_be_too_tall_is_refused_and_select_takes_a_wider_tile():
@@ -144,6 +148,6 @@ def test_a_wrong_option_is_refused(options, error_type, match):
 def test_an_unknown_backend_is_refused_and_so_is_cuda_without_a_gpu(monkeypatch):
     with pytest.raises(ValueError, match="backend is 'gpu'; it must be one of cuda, emulator"):
         spmm(A, B, backend="gpu")
-    monkeypatch.setattr(launch, "device_backend", lambda: "emulator")
+    monkeypatch.setattr(backends, "device_backend", lambda: "emulator")
     with pytest.raises(RuntimeError, match="no CUDA GPU answers.*doctor"):
         spmm(A, B, backend="cuda")

@@ -9,12 +9,12 @@ has to be spelled out, as one load of `<width x element>` at an address aligned 
 """
 
 from llvmlite import ir
-from numba import cuda, float32, float64, njit, types, void
+from numba import cuda, float32, float64, int32, njit, types, void
 from numba.core import cgutils
 from numba.core.errors import RequireLiteralValue, TypingError
 from numba.core.extending import intrinsic
 
-PRIMITIVES = ("load", "load_if", "store", "take", "fma", "axpy", "scale")
+PRIMITIVES = ("load", "load_if", "store", "take", "fma", "axpy", "dot", "scale")
 FULL_MASK = 0xFFFFFFFF
 
 
@@ -159,6 +159,32 @@ def axpy(typingctx, a, x, y, start):
 
 
 @intrinsic
+def dot(typingctx, x, y, sums, index):
+    """`sums[index] += x . y`, one fused multiply-add an element, in order.
+
+    x, y: fragments of one length. sums: a local array, whose elements stay in registers as long as
+    `index` is a constant once loops are unrolled.
+    """
+    _check_fragment(x)
+    _check_fragment(y)
+    _check_array(sums)
+    _check_float32(x.dtype, y.dtype, sums.dtype)
+    if len(x) != len(y):
+        raise TypingError(f"fragments of {len(x)} and {len(y)} elements have no product")
+
+    def codegen(context, builder, signature, args):
+        element = _address(context, builder, sums, args[2], index, args[3])
+        total = builder.load(element)
+        pairs = zip(*(cgutils.unpack_tuple(builder, fragment) for fragment in args[:2]), strict=True)
+        for pair in pairs:
+            total = builder.fma(*pair, total)
+        builder.store(total, element)
+        return context.get_dummy_value()
+
+    return types.void(x, y, sums, index), codegen
+
+
+@intrinsic
 def scale(typingctx, fragment, factor):
     """Each int32 of `fragment` times `factor`, as int32: wraps around when it does not fit."""
 
@@ -196,13 +222,20 @@ def fma_here(a, x, y):
     return fma(float32(a), float32(x), float32(y))
 
 
-@njit(void(float32[::1], float32[::1], float32[::1]), cache=True)
-def accumulate_here(multipliers, rows, sums):
-    """Adds multipliers[i] * rows[i] to `sums` for each i in turn, one fused multiply-add an element.
+@njit(void(float32[::1], float32[::1], int32[:, ::1], float32[::1]), cache=True)
+def accumulate_here(multipliers, rows, spans, sums):
+    """For each span in turn, and each of its multipliers: adds multiplier * row to the span's sums.
 
-    multipliers: (count,) float32. rows: (count * width,) float32. sums: (width,) float32, updated.
+    multipliers, rows: (count,) and (count * width,) float32 of each span, one span after another. spans:
+    (spans, 2) int32, count and width of each. sums: (sum of widths,) float32, updated, with one fused
+    multiply-add an element.
     """
-    width = len(sums)
-    for i in range(len(multipliers)):
-        for j in range(width):
-            sums[j] = fma(multipliers[i], rows[i * width + j], sums[j])
+    multiplier = row = first = 0
+    for span in range(len(spans)):
+        count, width = spans[span]
+        for _ in range(count):
+            for j in range(width):
+                sums[first + j] = fma(multipliers[multiplier], rows[row + j], sums[first + j])
+            multiplier += 1
+            row += width
+        first += width

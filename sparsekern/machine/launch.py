@@ -1,67 +1,15 @@
-"""From a kernel factory to a launch: backends, the compile cache, plans."""
+"""From a kernel factory to a launch: the compile cache, and plans."""
 
-import sys
 import warnings
-from functools import cache, cached_property, lru_cache
+from abc import ABC, abstractmethod
+from functools import cached_property, lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numba import cuda, from_dtype, int32, int64, types, void
 
-from sparsekern.formats import check_float32, check_values
+from sparsekern.libraries import float32_view
 from sparsekern.machine.emulator import emulate
-from sparsekern.problem import alignment, leading_dimension, reach
-
-BACKENDS = ("cuda", "emulator")
-OUTPUT = 6  # position of C among the arguments of a kernel
-
-
-@cache
-def device_backend():
-    """ "cuda" where a CUDA GPU answers, otherwise "emulator"; looked up once."""
-    return "cuda" if cuda.is_available() else "emulator"
-
-
-@cache
-def _say_emulator():
-    depth = 1
-    while sys._getframe(depth).f_globals.get("__name__", "").startswith("sparsekern"):
-        depth += 1
-    warnings.warn(
-        "no CUDA GPU answers: kernels run on the emulator, exact but thousands of times slower "
-        "(python -m sparsekern doctor says more)",
-        RuntimeWarning,
-        stacklevel=depth + 1,
-    )
-
-
-def backend():
-    """Where kernels run unless told otherwise: "cuda" or "emulator"."""
-    return resolve_backend(None)
-
-
-def resolve_backend(wanted):
-    """The backend for a `backend=` argument. Says once if it is the emulator only for want of a GPU.
-
-    Raises ValueError for an unknown one, RuntimeError for "cuda" without a GPU.
-    """
-    if wanted is None:
-        if device_backend() == "emulator":
-            _say_emulator()
-        return device_backend()
-    if wanted not in BACKENDS:
-        raise ValueError(f"backend is {wanted!r}; it must be one of {', '.join(BACKENDS)}, or None to choose")
-    if wanted == "cuda" and device_backend() != "cuda":
-        raise RuntimeError("backend is 'cuda', but no CUDA GPU answers: see python -m sparsekern doctor")
-    return wanted
-
-
-@cache
-def resident_warps(backend):
-    """How many warps the GPU holds at once; 0 on the emulator, which runs one block after another."""
-    if backend == "emulator":
-        return 0
-    device = cuda.get_current_device()
-    return device.MULTIPROCESSOR_COUNT * device.MAX_THREADS_PER_MULTIPROCESSOR // 32
 
 
 @lru_cache(maxsize=256)
@@ -73,57 +21,103 @@ def make_kernel(make, variant, dtypes):
     return function
 
 
+def _vectors(*names):
+    return (types.Array(from_dtype(np.dtype(name)), 1, "C") for name in names)
+
+
 def spmm_signature(dtypes):
     """The Numba signature of an SpMM kernel for `dtypes` (a `Types`): what a factory's kernel must accept."""
-    names = (dtypes.index, dtypes.offset, dtypes.index, dtypes.values, dtypes.dense, dtypes.out)
-    order, offsets, columns, values, b, c = (types.Array(from_dtype(np.dtype(n)), 1, "C") for n in names)
-    strides = (int64, int64, int64)
-    return void(order, offsets, columns, values, b, int64, c, int64, int32, int32, *strides)
+    t = dtypes
+    order, offsets, columns, values, b, c = _vectors(t.index, t.offset, t.index, t.values, t.dense, t.out)
+    return void(order, offsets, columns, values, b, int64, c, int64, int32, int32, int64, int64, int64)
+
+
+def sddmm_signature(dtypes):
+    """The same of an SDDMM kernel."""
+    t = dtypes
+    order, starts, offsets, columns = _vectors(t.index, t.offset, t.offset, t.index)
+    lhs, rhs, out = _vectors(t.dense, t.dense, t.out)
+    sizes = (int32, int32, int64, int64, int64)
+    return void(order, starts, offsets, columns, lhs, int64, rhs, int64, out, *sizes)
+
+
+SIGNATURES = {"spmm": spmm_signature, "sddmm": sddmm_signature}
 
 
 @lru_cache(maxsize=256)
 def _compile(make, variant, dtypes, device):
-    signature = spmm_signature(dtypes)
+    signature = SIGNATURES[variant.op](dtypes)
     return cuda.jit(signature, launch_bounds=variant.threads)(make_kernel(make, variant, dtypes))
 
 
-def flat(array, ld, reach):
-    """The memory of row-major `array` from its first element on, `reach` elements, as one dimension."""
-    writeable = array.flags.writeable
-    return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,), writeable=writeable)
-
-
-class Plan:
+class Plan(ABC):
     """A kernel chosen and made ready for one topology and one layout of operands.
 
-    `plan(values, b)` runs it on any operands of that layout. values: (stored,) float32, contiguous.
-    b: (k, n) float32, row-major with leading dimension `problem.ldb`. out: (m, n) likewise with
-    `problem.ldc`. Raises TypeError or ValueError for others, before any launch.
+    `plan(*inputs)` runs it on any inputs of that layout, in host memory or on `plan.device`, and returns a
+    new array of the kind of the last one, or `out`. stream: a stream of Numba, CuPy or PyTorch, or a
+    handle; None is the current one of the library of the last input. Raises TypeError or ValueError for
+    other operands, before any launch.
     """
 
-    def __init__(self, topology, problem, variant, make, backend, reason="asked for", copied=()):
-        self.topology, self.problem, self.variant = topology, problem, variant
-        self.make, self.backend, self.reason, self.copied = make, backend, reason, copied
+    inputs: ClassVar[tuple]  # their names
+    output: ClassVar[int]  # position of the result among the arguments of the kernel
+
+    def __init__(self, topology, problem, variant, make, backend, device, reason="asked for", copied=()):
+        self.problem, self.variant, self.make = problem, variant, make
+        self.backend, self.device, self.reason, self.copied = backend, device, reason, copied
+        self.stored = topology.stored
         self.grid, self.block = variant.grid(problem), variant.block
+        # Arrays and not the topology, which holds its plans: a cycle would keep device memory.
+        keyed = self._structure(topology)
+        self.structure = tuple(array for _, array in keyed)
+        self.on_device = None
+        if backend == "cuda":
+            with cuda.gpus[device]:
+                self.on_device = tuple(
+                    topology.derive((key, device), lambda array=array: _to_device(array))
+                    for key, array in keyed
+                )
 
-    def __call__(self, values, b, out=None):
-        arrays, out = self._arrays(values, b, out)
-        if 0 not in self.grid:
-            run = self._emulate if self.backend == "emulator" else self._run_on_device
-            run(*arrays, out)
-        return out
+    @abstractmethod
+    def _structure(self, topology):
+        """((key, array), ...): what the kernel reads of the topology, as it reads it."""
 
-    def count(self, values, b, out=None):
-        """(out, `Counts`) of a run on the emulator."""
-        arrays, out = self._arrays(values, b, out)
-        return out, self._emulate(*arrays, out)
+    @property
+    @abstractmethod
+    def layouts(self):
+        """{name of an input or "out": (shape, Layout)}"""
 
-    def launch(self, values, b, c, stream=0):
-        """Queues the kernel on flat device arrays, and nothing else: no copy, no wait."""
+    @abstractmethod
+    def arguments(self, structure, *arrays):
+        """What the kernel is called with, for flat inputs and output."""
+
+    @abstractmethod
+    def title(self):
+        """The operation and its sizes."""
+
+    def __call__(self, *inputs, out=None, stream=None):
+        views, result = self._views(inputs, out)
+        if 0 in self.grid:
+            pass
+        elif self.backend == "emulator":
+            self._emulate(*views)
+        elif views[-1].device is None:
+            self._through_device(*views)
+        else:
+            self._launch_on(stream, *views)
+        return result
+
+    def count(self, *inputs, out=None):
+        """(result, `Counts`) of a run on the emulator, of inputs in host memory."""
+        views, result = self._views(inputs, out)
+        return result, self._emulate(*views)
+
+    def launch(self, *arrays, stream=0):
+        """Queues the kernel on flat device arrays, inputs and output, and nothing else: no copy, no wait."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*Grid size")  # a small problem has a small grid
             configured = self.kernel[self.grid, self.block, stream]
-        configured(*self.arguments(values, b, c, self.structure_on_device))
+        configured(*self.arguments(self.on_device, *arrays))
 
     @cached_property
     def function(self):
@@ -132,105 +126,108 @@ class Plan:
 
     @cached_property
     def kernel(self):
-        """The compiled kernel, a Numba dispatcher for the current device."""
-        return _compile(self.make, self.variant, self.problem.types, cuda.get_current_device().id)
+        """The compiled kernel, a Numba dispatcher for the device of this plan."""
+        with cuda.gpus[self.device]:
+            return _compile(self.make, self.variant, self.problem.types, self.device)
 
-    @cached_property
-    def structure(self):
-        """(row order, row offsets, columns); the order is empty for a variant that does not swizzle."""
-        t, v = self.topology, self.variant
-        swizzles = v.bundle or v.bin
-        order = t.row_order(v.bundle, v.bin, v.rows_per_block) if swizzles else t.columns[:0]
-        return order, t.offsets, t.columns
-
-    @cached_property
-    def structure_on_device(self):
-        """The same on the current device, shared by all plans of this topology."""
-        v, device = self.variant, cuda.get_current_device().id
-        names = ("order", v.bundle, v.bin, v.rows_per_block), "offsets", "columns"
-        return tuple(
-            self.topology.derive((device, name), lambda array=array: _to_device(array))
-            for name, array in zip(names, self.structure, strict=True)
-        )
-
-    def _arrays(self, values, b, out):
-        """(values, b), checked and flat; and `out`, checked, made if there is none."""
-        p = self.problem
+    def _views(self, inputs, out):
+        """(views of inputs and output, checked; the output as the caller gets it, made if there is none)."""
+        if len(inputs) != len(self.inputs):
+            raise TypeError(
+                f"a plan of {self.problem.op} takes {', '.join(self.inputs)}; it got {len(inputs)}"
+            )
+        views = [float32_view(name, x) for name, x in zip(self.inputs, inputs, strict=True)]
         if out is None:
-            out = np.empty((p.m, p.ldc), p.types.out)[:, : p.n]
-        check_values("values", values, self.topology)
-        if not values.flags.c_contiguous:
-            raise ValueError(f"values has strides {values.strides}; a plan needs it contiguous")
-        check_float32("b", b)
-        check_float32("out", out)
-        self._check_layout("b", b, (p.k, p.n), p.ldb)
-        self._check_layout("out", out, (p.m, p.n), p.ldc)
-        if not out.flags.writeable:
+            out = self.new_output(views[-1].library, views[-1].device)
+        views.append(float32_view("out", out))
+        if not views[-1].writeable:
             raise ValueError("out is read-only; it must be writeable")
-        if reach(b, p.ldb) < p.reach_b:
+        for name, seen in zip((*self.inputs, "out"), views, strict=True):
+            self._check(name, seen)
+        return views, out
+
+    @abstractmethod
+    def new_output(self, library, device):
+        """A new array of `library` for the result."""
+
+    def _check(self, name, seen):
+        shape, layout = self.layouts[name]
+        ld = seen.leading_dimension() if len(seen.shape) == 2 else seen.contiguous
+        single = seen.size == 0 or shape[0] == 1  # then no row follows at a distance of ld
+        if seen.shape != shape or (ld != layout.ld and not single):
+            how = f" with leading dimension {layout.ld}" if len(shape) == 2 else ", contiguous"
             raise ValueError(
-                f"b has memory for {reach(b, p.ldb)} elements from its first on; this plan reads {p.reach_b}"
+                f"{name} has shape {seen.shape} and strides {seen.strides}; this plan is for {shape}{how}"
             )
-        self._check_alignments(values=values, columns=self.topology.columns, b=b, c=out)
-        return (values, flat(b, p.ldb, p.reach_b)), out
-
-    def _check_layout(self, name, array, shape, ld):
-        single = array.size == 0 or shape[0] == 1  # then no row follows at a distance of ld
-        if array.shape != shape or (leading_dimension(array) != ld and not single):
+        if self.device != seen.device and not (self.backend == "cuda" and seen.device is None):
+            where = "host memory" if self.device is None else f"cuda:{self.device}"
+            raise ValueError(f"{name} is in {seen.place}; this plan runs in {where}")
+        reach = seen.reach(layout.ld) if len(shape) == 2 else seen.size
+        if reach < layout.reach:
             raise ValueError(
-                f"{name} has shape {array.shape} and strides {array.strides}; this plan is for "
-                f"{shape} with leading dimension {ld}"
+                f"{name} has memory for {reach} elements from its first on; this plan reads {layout.reach}"
+            )
+        if seen.alignment() < layout.align and not (self.backend == "cuda" and seen.device is None):
+            raise ValueError(
+                f"{name} starts on {seen.alignment()} bytes; this plan is for {layout.align}: plan again"
             )
 
-    def _check_alignments(self, **arrays):
-        if self.backend == "cuda":  # whose copies are aligned
-            return
-        for name, array in arrays.items():
-            needed = getattr(self.problem, f"align_{name}")
-            if alignment(array) < needed:
-                raise ValueError(
-                    f"{name} starts on {alignment(array)} bytes; this plan is for {needed}: plan again"
-                )
-
-    def arguments(self, values, b, c, structure=None):
-        """What the kernel is called with, for flat `values`, `b` and `c`."""
-        p = self.problem
-        return (*(structure or self.structure), values, b, p.ldb, c, p.ldc, p.m, p.n, 0, 0, 0)
+    def flat(self, *operands):
+        """Inputs, and the output if there is one, as the one-dimensional arrays that the kernel gets."""
+        names = (*self.inputs, "out")[: len(operands)]
+        return [
+            float32_view(name, x).flat(self.layouts[name][1].reach)
+            for name, x in zip(names, operands, strict=True)
+        ]
 
     @property
-    def c_size(self):
-        """Elements from the first of C to its last."""
-        p = self.problem
-        return (p.m - 1) * p.ldc + p.n if p.m and p.n else 0
+    def result_size(self):
+        """Elements of the flat output."""
+        return self.layouts["out"][1].reach
 
-    def _emulate(self, values, b, out):
-        c = np.full(self.c_size, np.nan, out.dtype)  # what the kernel fails to write shows
-        inputs = [_read_only(x) if isinstance(x, np.ndarray) else x for x in self.arguments(values, b, c)]
-        inputs[OUTPUT] = c
-        counts = emulate(self.function, self.grid, self.block, inputs, outputs=(OUTPUT,))
-        self._copy_out(c, out)
+    def _emulate(self, *views):
+        *inputs, out = self.flat(*views)
+        for array in (*inputs, *self.structure):
+            array.flags.writeable = False
+        result = np.full(out.size, np.nan, out.dtype)  # what the kernel fails to write shows
+        arguments = self.arguments(self.structure, *inputs, result)
+        counts = emulate(self.function, self.grid, self.block, arguments, outputs=(self.output,))
+        self._copy_out(result, views[-1])
         return counts
 
-    def _run_on_device(self, values, b, out):
-        c = cuda.device_array(self.c_size, out.dtype)
-        self.launch(_to_device(values), _to_device(b), c)
-        self._copy_out(c.copy_to_host(), out)
+    def _through_device(self, *views):
+        with cuda.gpus[self.device]:
+            *inputs, out = self.flat(*views)
+            result = cuda.device_array(out.size, out.dtype)
+            self.launch(*map(_to_device, inputs), result)
+            self._copy_out(result.copy_to_host(), views[-1])
 
-    def _copy_out(self, c, out):
-        strides = (self.problem.ldc * c.itemsize, c.itemsize)
-        out[...] = np.lib.stride_tricks.as_strided(c, out.shape, strides)
+    def _launch_on(self, stream, *views):
+        with cuda.gpus[self.device]:
+            if stream is None:
+                stream = views[-2].library.stream(self.device)
+                for other in {seen.library.stream(self.device) for seen in views} - {stream}:
+                    event = cuda.event(timing=False)
+                    event.record(cuda.external_stream(other))
+                    event.wait(cuda.external_stream(stream))
+            self.launch(*self.flat(*views), stream=cuda.external_stream(_handle(stream)))
+
+    @abstractmethod
+    def _copy_out(self, result, out):
+        """Writes the flat `result`, in host memory, to the view `out`."""
 
     def explain(self):
         """Which kernel runs, with which toggles and why, and on what grid."""
-        p, v = self.problem, self.variant
+        v = self.variant
+        where = "the emulator" if self.device is None else f"cuda:{self.device}"
         lines = [
-            f"{p.op}: ({p.m} x {p.k}, {p.nnz} nonzeros, {p.sparsity:.1%} sparse) @ ({p.k} x {p.n}), "
-            f"ldb {p.ldb}, ldc {p.ldc}, on {self.backend}",
+            f"{self.title()}, on {where}",
             f"kernel: {self.make.__module__}.{self.make.__qualname__}",
             f"variant: {v}",
             f"why: {self.reason}",
             f"grid {self.grid}, block {self.block} = {v.threads} threads, "
-            f"{v.shared_bytes} bytes of shared memory, tile {v.tile_n} columns",
+            f"{v.shared_bytes} bytes of shared memory, "
+            + ", ".join(f"{name}={getattr(v, name)}" for name in v.grid_sizes),
         ]
         if self.copied:
             lines.append(f"copied to contiguous memory on each call: {' and '.join(self.copied)}")
@@ -240,10 +237,13 @@ class Plan:
         return "\n".join(lines)
 
 
-def _read_only(array):
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def _handle(stream):
+    """The handle of a stream of Numba, CuPy, PyTorch, or of anything with `__cuda_stream__`."""
+    for name in ("ptr", "cuda_stream", "handle"):
+        stream = getattr(stream, name, stream)
+    if hasattr(stream, "__cuda_stream__"):
+        stream = stream.__cuda_stream__()[1]
+    return int(getattr(stream, "value", stream) or 0)
 
 
 def _to_device(array):

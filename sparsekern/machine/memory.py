@@ -1,6 +1,7 @@
 """The emulator's memory: flat arrays of Python numbers that check and count every access."""
 
 from array import array
+from itertools import islice
 
 import numpy as np
 
@@ -104,6 +105,7 @@ class Registers:
         self.fail, self.counts, self.cells = fail, counts, [UNWRITTEN] * size
         self.cast = CASTS[dtype]
         self.pending = {}  # (start, width) -> multipliers, rows one after another
+        self.waiting = set()  # the registers of all pending spans, which are disjoint
 
     def __len__(self):
         return len(self.cells)
@@ -137,9 +139,11 @@ class Registers:
         self.cells[index] = self.cast(value)
 
     def put_off(self, start, width):
-        if any(start < s + w and s < start + width for s, w in self.pending):
+        span = range(start, start + width)
+        if not self.waiting.isdisjoint(span):
             self._catch_up()
         self._peek(start, width)
+        self.waiting.update(span)
         return self.pending.setdefault((start, width), ([], []))
 
     def count_unread(self):
@@ -147,17 +151,24 @@ class Registers:
         self.counts.fma += sum(len(rows) for _, rows in self.pending.values())
 
     def _catch_up(self):
-        for (start, width), (multipliers, rows) in self.pending.items():
-            span = slice(start, start + width)
-            self.counts.fma += len(rows)
-            sums = np.array(self.cells[span], np.float32)
-            accumulate_here(_float32(multipliers), _float32(rows), sums)
-            self.cells[span] = map(Float32, sums.tolist())
-        self.pending = {}
-
-
-def _float32(numbers):
-    return np.frombuffer(array("f", numbers), np.float32)
+        multipliers, rows, spans, sums = array("f"), array("f"), [], []
+        for (start, width), (a, x) in self.pending.items():
+            multipliers.extend(a)
+            rows.extend(x)
+            spans.append((len(a), width))
+            sums += self.cells[start : start + width]
+        self.counts.fma += len(rows)
+        sums = np.array(sums, np.float32)
+        accumulate_here(
+            np.frombuffer(multipliers, np.float32),
+            np.frombuffer(rows, np.float32),
+            np.array(spans, np.int32),
+            sums,
+        )
+        done = iter(map(Float32, sums.tolist()))
+        for start, width in self.pending:
+            self.cells[start : start + width] = islice(done, width)
+        self.pending, self.waiting = {}, set()
 
 
 def axpy(a, x, y, start):
@@ -168,3 +179,13 @@ def axpy(a, x, y, start):
         multipliers, rows = y.put_off(start, len(x))
     multipliers.append(a)
     rows += x
+
+
+def dot(x, y, sums, index):
+    """Adds x . y to register `index` of `sums`."""
+    try:
+        multipliers, others = sums.pending[index, 1]
+    except KeyError:
+        multipliers, others = sums.put_off(index, 1)
+    multipliers += x
+    others += y

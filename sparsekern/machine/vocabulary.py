@@ -11,7 +11,7 @@ from numba import cuda as compiled_cuda
 
 from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
-from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy, load_if
+from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy, dot, load_if
 from sparsekern.variants import WARP
 
 DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
@@ -26,6 +26,7 @@ class Lanes(SimpleNamespace):
     store = staticmethod(Memory.store)
     take = staticmethod(Registers.take)
     axpy = staticmethod(axpy)
+    dot = staticmethod(dot)
 
     def __init__(self, counts):
         self._counts = counts

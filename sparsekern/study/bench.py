@@ -7,8 +7,6 @@ import numpy as np
 from cuda.bindings import runtime
 from numba import cuda
 
-from sparsekern.machine.launch import flat
-
 LAUNCHES = 10  # in a graph
 REPLAYS = 20  # timed one by one
 
@@ -28,23 +26,23 @@ def _call(function, *arguments):
     return results[0] if results else None
 
 
-def time_plan(plan, values, b):
+def time_plan(plan, *inputs):
     """The `Timing` of a plan on the "cuda" backend: replays of a captured graph, L2 warm.
 
-    values, b: as for `plan`. Copies them to the device first, once. Checks nothing: check before.
+    inputs: as for `plan`, in host memory. Copies them to the device first, once. Checks nothing: check
+    before.
     """
-    p = plan.problem
     stream = cuda.stream()
-    operands = [cuda.to_device(x, stream=stream) for x in (values, flat(b, p.ldb, p.reach_b))]
-    operands.append(cuda.device_array(plan.c_size, np.float32, stream=stream))
-    plan.launch(*operands, stream)  # compiles
+    operands = [cuda.to_device(x, stream=stream) for x in plan.flat(*inputs)]
+    operands.append(cuda.device_array(plan.result_size, np.float32, stream=stream))
+    plan.launch(*operands, stream=stream)  # compiles
     stream.synchronize()
     handle = int(stream.handle)
     mode = runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
     _call(runtime.cudaStreamBeginCapture, handle, mode)
     try:
         for _ in range(LAUNCHES):
-            plan.launch(*operands, stream)
+            plan.launch(*operands, stream=stream)
     finally:
         graph = _call(runtime.cudaStreamEndCapture, handle)
     executable = _call(runtime.cudaGraphInstantiate, graph, 0)

@@ -2,7 +2,7 @@
 
 from numba import cuda
 
-from sparsekern.machine.launch import make_kernel, spmm_signature
+from sparsekern.machine.launch import SIGNATURES, make_kernel
 from sparsekern.problem import Types
 
 ARCH = (9, 0)  # compute capability of an H100 or H200
@@ -16,5 +16,5 @@ def ptx(make, variant, arch=ARCH, types=Types()):
     """
     if not (isinstance(arch, tuple) and len(arch) == 2):
         raise TypeError(f"arch is {arch!r}; it must be a compute capability such as (9, 0)")
-    function, signature = make_kernel(make, variant, types), spmm_signature(types)
+    function, signature = make_kernel(make, variant, types), SIGNATURES[variant.op](types)
     return cuda.compile_ptx(function, signature, cc=arch, launch_bounds=variant.threads)[0]

@@ -26,8 +26,8 @@ class Gpu:
 
 
 def l1_bytes(problem):
-    """Bytes of B that a row-split CSR kernel reads from L1: each nonzero reads its row of B once."""
-    return problem.nnz * problem.n * 4 * problem.batch
+    """Bytes of B, or rhs, that a row-split CSR kernel reads from L1: 4 for each multiply-add."""
+    return 4 * problem.flops // 2
 
 
 def l1_bound_us(problem, gpu):

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from sparsekern.formats import as_csr
-from sparsekern.machine.launch import resolve_backend
+from sparsekern.foreign import as_csr
+from sparsekern.ladders import LADDERS
+from sparsekern.machine.backends import resolve_backend
 from sparsekern.machine.report import Counts
-from sparsekern.ops import plan_spmm
-from sparsekern.reference import error, spmm_reference
+from sparsekern.ops import plan_sddmm, plan_spmm
+from sparsekern.reference import error, sddmm_reference, spmm_reference
 from sparsekern.study.cost import Gpu, l1_bound_us
-from sparsekern.variants import LADDERS, Variant
+from sparsekern.variants import Variant
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,31 @@ class Rung:
     bound_us: float | None = None  # the L1 bound of the problem on this GPU
 
 
-def climb(a, b, ladder=LADDERS["spmm"], backend=None):
-    """Yields a `Rung` for each step of `ladder` on `a @ b`. a: (m, k) sparse. b: (k, n) float32."""
-    a = as_csr(a)
+def climb(op, *operands, ladder=None, backend=None):
+    """Yields a `Rung` for each step of `ladder`, by default that of `op`.
+
+    op: "spmm", with operands a and b, or "sddmm", with topology, lhs and rhs, all in host memory.
+    """
     backend = resolve_backend(backend)
-    reference, scale = spmm_reference(a, b)
-    for step, variant in ladder:
-        plan = plan_spmm(a, b, variant, backend=backend)
+    plan_op, reference_op, inputs = _OPERATIONS[op](*operands)
+    reference, scale = reference_op(*operands)
+    for step, variant in ladder or LADDERS[op]:
+        plan = plan_op(*operands, variant, backend=backend)
         if backend == "emulator":
-            out, counts = plan.count(a.values, b)
+            out, counts = plan.count(*inputs)
             yield Rung(step, variant, error(out, reference, scale), counts=counts)
         else:
-            found = error(plan(a.values, b), reference, scale)
+            found = error(plan(*inputs), reference, scale)
             from sparsekern.study.bench import time_plan  # needs cuda.bindings, which needs a GPU extra
 
-            timing = time_plan(plan, a.values, b)
+            timing = time_plan(plan, *inputs)
             yield Rung(step, variant, found, us=timing.us, bound_us=l1_bound_us(plan.problem, Gpu.current()))
+
+
+_OPERATIONS = {  # (how to plan, how to check, inputs of the plan)
+    "spmm": lambda a, b: (plan_spmm, spmm_reference, (as_csr(a).values, b)),
+    "sddmm": lambda topology, lhs, rhs: (plan_sddmm, sddmm_reference, (lhs, rhs)),
+}
 
 
 def table(rungs):

@@ -9,7 +9,6 @@ from matplotlib.patches import Patch, Rectangle
 
 from sparsekern.kernels.spmm import make_spmm
 from sparsekern.machine.emulator import Machine
-from sparsekern.machine.launch import flat
 from sparsekern.machine.memory import Memory
 from sparsekern.ops import plan_spmm
 
@@ -47,7 +46,6 @@ class _Watched(list):
 
 def trace(plan, values, b):
     """Every access to global memory that `plan(values, b)` makes on the emulator, a list of `Access`."""
-    p = plan.problem
     machine, seen = Machine(plan.function, plan.grid, plan.block), []
 
     def watch(name, array):
@@ -60,8 +58,7 @@ def trace(plan, values, b):
         memory.cells = _Watched(map(memory.cast, array.tolist()), report)
         return memory
 
-    c = np.zeros((p.m - 1) * p.ldc + p.n if p.m and p.n else 0, p.types.out)
-    arguments = plan.arguments(values, flat(b, p.ldb, p.reach_b), c)
+    arguments = plan.arguments(plan.structure, *plan.flat(values, b), np.zeros(plan.result_size, np.float32))
     handed = zip(plan.function.__code__.co_varnames, arguments, strict=False)  # parameters come first
     machine.run([watch(name, x) if isinstance(x, np.ndarray) else x for name, x in handed])
     return seen
@@ -82,7 +79,7 @@ def block_marks(accesses, plan, block):
     A: rows of A, elements counted from the row's first nonzero, negative before it. B, C: rows and
     columns. The fourth is {subwarp: row of A that it works on}.
     """
-    p, offsets = plan.problem, plan.topology.offsets
+    p, (_, offsets, _) = plan.problem, plan.structure
     ours = [x for x in accesses if x.block[:2] == tuple(block)]
     rows = {}
     for x in ours:
@@ -95,9 +92,9 @@ def block_marks(accesses, plan, block):
             row = rows[subwarp]
             a[Mark(subwarp, row, x.index - int(offsets[row]), x.width)].add(lane)
         elif x.array == "B":
-            b[Mark(subwarp, *divmod(x.index, p.ldb), x.width)].add(lane)
+            b[Mark(subwarp, *divmod(x.index, p.b.ld), x.width)].add(lane)
         elif x.array == "C":
-            c[Mark(subwarp, *divmod(x.index, p.ldc), x.width)].add(lane)
+            c[Mark(subwarp, *divmod(x.index, p.c.ld), x.width)].add(lane)
     return dict(a), dict(b), dict(c), rows
 
 

@@ -1,0 +1,114 @@
+"""Dense arrays as kernels see them: an address, strides, and how far memory goes."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Where a dense array lies. strides in bytes; `end` is the first address past readable memory."""
+
+    library: Any  # a `libraries.Library`
+    array: Any  # of that library; host memory as a NumPy array
+    address: int
+    shape: tuple
+    strides: tuple
+    dtype: str
+    itemsize: int
+    end: int
+    device: int | None = None  # of CUDA; None is host memory
+    writeable: bool = True
+
+    @property
+    def size(self):
+        return int(np.prod(self.shape))
+
+    @property
+    def place(self):
+        return "host memory" if self.device is None else f"cuda:{self.device}"
+
+    @property
+    def contiguous(self):
+        """Whether elements follow each other in row-major order."""
+        expected, strides = self.itemsize, []
+        for length in reversed(self.shape):
+            strides.append(expected)
+            expected *= length
+        pairs = zip(self.shape, self.strides, reversed(strides), strict=True)
+        return self.aligned and (self.size == 0 or all(n == 1 or have == want for n, have, want in pairs))
+
+    @property
+    def aligned(self):
+        """Whether every element starts at a multiple of its size."""
+        return not any(x % self.itemsize for x in (self.address, *self.strides)) or self.size == 0
+
+    def alignment(self, most=16):
+        """Largest power of two, up to `most` bytes, that divides the address."""
+        return min(most, self.address & -self.address) if self.address else most
+
+    def leading_dimension(self):
+        """Elements between rows of a row-major 2-D array; None if it is not row-major.
+
+        Row-major here: columns one element apart, rows at least a row's length apart, going up.
+        """
+        rows, columns = self.shape
+        row_bytes, column_bytes = self.strides
+        if self.size == 0:
+            return max(columns, 1)
+        if not self.aligned or (columns > 1 and column_bytes != self.itemsize):
+            return None
+        if rows == 1:
+            return max(columns, 1)
+        stride = row_bytes // self.itemsize
+        return stride if stride >= max(columns, 1) else None
+
+    def reach(self, ld):
+        """Elements that may be read from the first one of a row-major array on, up to whole rows of `ld`.
+
+        A view of a wider array owns no padding but may read it: the base array's memory is there.
+        """
+        rows, columns = self.shape
+        if self.size == 0:
+            return 0
+        readable = (self.end - self.address) // self.itemsize
+        return max(min(readable, rows * ld), (rows - 1) * ld + columns)
+
+    def as_columns(self):
+        """A vector as a matrix of one column; a matrix as it is."""
+        if len(self.shape) != 1:
+            return self
+        return replace(self, shape=(*self.shape, 1), strides=(*self.strides, self.itemsize))
+
+    def overlaps(self, other):
+        """Whether some byte belongs to both; True if that is too hard to tell."""
+        if self.device != other.device:
+            return False
+        try:
+            return np.shares_memory(self._bounds(), other._bounds(), max_work=100_000)
+        except np.exceptions.TooHardError:
+            return True
+
+    def _bounds(self):
+        """The same addresses as a NumPy array, whose memory nobody touches: it may be a device's."""
+        return np.asarray(_Addresses(self)) if self.size else np.empty(0)
+
+    def flat(self, count):
+        """`count` elements from the first on: a NumPy array, or on a device a Numba one."""
+        if self.device is None:
+            step = (self.itemsize,)
+            return np.lib.stride_tricks.as_strided(self.array, (count,), step, writeable=self.writeable)
+        from numba import cuda
+
+        interface = dict(shape=(count,), typestr=f"<{self.dtype[0]}{self.itemsize}", version=3)
+        interface["data"] = (self.address, not self.writeable)
+        return cuda.from_cuda_array_interface(interface, owner=self.array)
+
+
+class _Addresses:
+    def __init__(self, view):
+        self.__array_interface__ = dict(
+            shape=view.shape, strides=view.strides, typestr=f"|V{view.itemsize}", version=3,
+            data=(view.address, True),
+        )  # fmt: skip

@@ -1,0 +1,176 @@
+"""Sparse matrices of other libraries: wrapped as ours once, and remembered; and back again.
+
+SciPy, CuPy and PyTorch each keep CSR as row offsets, columns and values, under names of their own.
+"""
+
+import sys
+import weakref
+from abc import ABC, abstractmethod
+
+import numpy as np
+import scipy.sparse as sp
+
+from sparsekern.formats import INDEX_DTYPE, Csr, Topology, check_columns
+from sparsekern.libraries import CUPY, NUMPY, TORCH, Library, check_no_gradient, float32_view, to_host, view
+
+
+class _Kind(ABC):
+    """A library's sparse matrices. `to_csr`, `cast`: how its users convert one to CSR, and to float32."""
+
+    library: Library  # of the arrays that they are made of
+    to_csr = "{name}.tocsr()"
+    cast = "pass {name}.astype(np.float32)"
+    values = "{name}.data"
+
+    @abstractmethod
+    def owns(self, a):
+        """Whether `a` is a sparse matrix of this library, in any format."""
+
+    def is_csr(self, a):
+        return a.format == "csr"
+
+    def parts(self, a):
+        """(offsets, columns, values)."""
+        return a.indptr, a.indices, a.data
+
+    def like(self, a, values):
+        """A matrix like `a` with other values. Its structure is a copy, as this library's users expect."""
+        return type(a)((values, a.indices.copy(), a.indptr.copy()), shape=a.shape)
+
+
+class _SciPy(_Kind):
+    library = NUMPY
+
+    def owns(self, a):
+        return sp.issparse(a)
+
+
+class _CuPy(_Kind):
+    library = CUPY
+
+    def owns(self, a):
+        cupyx = sys.modules.get("cupyx.scipy.sparse")
+        return cupyx is not None and cupyx.issparse(a)
+
+
+class _Torch(_Kind):
+    library = TORCH
+    to_csr = "{name}.to_sparse_csr()"
+    cast = "pass {name}.float()"
+    values = "{name}.values()"
+
+    def owns(self, a):
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(a, torch.Tensor)
+
+    def is_csr(self, a):
+        return str(a.layout) == "torch.sparse_csr"
+
+    def parts(self, a):
+        return a.crow_indices(), a.col_indices(), a.values()
+
+    def like(self, a, values):
+        torch = sys.modules["torch"]
+        return torch.sparse_csr_tensor(a.crow_indices(), a.col_indices(), values, tuple(a.shape))
+
+
+KINDS = (_SciPy(), _CuPy(), _Torch())
+_known = {}  # id of a foreign matrix -> (weak reference, its offsets and columns, Topology)
+
+
+def as_csr(a, name="a"):
+    """`a` as a `Csr`: itself, or a CSR matrix of SciPy, CuPy or PyTorch, wrapped without copying its values.
+
+    A foreign structure is checked and wrapped once, and remembered by the identity of the matrix and the
+    memory of its arrays. Whoever edits these in place (`sort_indices` and `sum_duplicates` do) calls
+    `invalidate`. 64-bit column indices are converted, once.
+
+    Raises TypeError for any other type, naming the conversion, since converting costs.
+    """
+    if isinstance(a, Csr):
+        return a
+    if isinstance(a, Topology):
+        raise TypeError(f"{name} is a Topology, which has no values: pass Csr({name}, values)")
+    kind = _kind_of(name, a)
+    topology = _wrapped(name, a, kind)
+    values = kind.parts(a)[2]
+    float32_view(kind.values.format(name=name), values, kind.cast.format(name=name))
+    return Csr(topology, values)
+
+
+def as_topology(a, name="topology"):
+    """The `Topology` of `a`: itself, that of a `Csr`, or of a CSR matrix as for `as_csr`, of any dtype."""
+    if isinstance(a, (Topology, Csr)):
+        return getattr(a, "topology", a)
+    return _wrapped(name, a, _kind_of(name, a))
+
+
+def like(a, topology, values):
+    """`values` in a matrix of the type and structure of `a`, whose topology is remembered; else a `Csr`."""
+    if isinstance(a, (Topology, Csr)):
+        return Csr(topology, values)
+    kind = _kind_of("topology", a)
+    result = kind.like(a, values)
+    _remember(result, kind, topology)
+    return result
+
+
+def library_of(a):
+    """The library of the arrays of `a`; None for a `Topology` or `Csr`, whose values may be of any."""
+    return None if isinstance(a, (Topology, Csr)) else _kind_of("a", a).library
+
+
+def place_of(a):
+    """A `View` that tells where the matrix `a` lies; None for a `Topology` or `Csr`, which is anywhere."""
+    return None if isinstance(a, (Topology, Csr)) else view("a", _kind_of("a", a).parts(a)[0])
+
+
+def invalidate(a):
+    """Forgets what is remembered of the foreign matrix `a`, whose structure was edited in place."""
+    _known.pop(id(a), None)
+
+
+def _kind_of(name, a):
+    kind = next((kind for kind in KINDS if kind.owns(a)), None)
+    if kind is None or not kind.is_csr(a):
+        way_out = "pass a sparsekern.Csr, or a CSR matrix of SciPy, CuPy or PyTorch"
+        if kind is not None:
+            way_out = f"convert once with {kind.to_csr.format(name=name)}"
+        elif isinstance(a, np.ndarray):
+            way_out = f"convert once with scipy.sparse.csr_array({name})"
+        raise TypeError(f"{name} is a {type(a).__name__}; it must be in CSR: {way_out}")
+    if len(a.shape) != 2:
+        raise ValueError(f"{name} has shape {tuple(a.shape)}; it must be two-dimensional")
+    return kind
+
+
+def _wrapped(name, a, kind):
+    if kind.library is TORCH:
+        check_no_gradient(name, a)
+    owner, known, topology = _known.get(id(a), (lambda: None, (), None))
+    offsets, columns, _ = kind.parts(a)
+    if owner() is not a or _memory(offsets, columns) != _memory(*known) or topology.shape != tuple(a.shape):
+        columns = _narrow(to_host("columns", columns), a.shape[1])
+        topology = Topology(to_host("offsets", offsets), columns, tuple(a.shape))
+        _remember(a, kind, topology)
+    return topology
+
+
+def _remember(a, kind, topology):
+    # Holding the arrays keeps their memory from being handed out again: an address is an identity.
+    key, parts = id(a), kind.parts(a)[:2]
+    _known[key] = (weakref.ref(a, lambda _: _known.pop(key, None)), parts, topology)
+
+
+def _memory(*parts):
+    """What tells one part of a structure from another without reading it."""
+    seen = [view("structure", part) for part in parts]
+    return [(x.address, x.shape, x.strides, x.dtype, x.device) for x in seen]
+
+
+def _narrow(columns, k):
+    """64-bit column indices as 32-bit ones, once it is certain that they fit."""
+    if columns.dtype == INDEX_DTYPE or not np.issubdtype(columns.dtype, np.integer):
+        return columns
+    check_columns(columns, k)
+    return columns.astype(INDEX_DTYPE)

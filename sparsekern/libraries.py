@@ -1,0 +1,218 @@
+"""Libraries of dense arrays: what comes in decides what comes out.
+
+Each library says how to look at its arrays, make new ones, copy one, and which stream its user works on.
+None but NumPy is imported here: whoever passes an array has done that.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from sparsekern.arrays import View
+
+FLOAT32 = "float32"
+
+
+class Library(ABC):
+    """What to ask of a library of arrays. `cast`: how its users make an array float32."""
+
+    article: str  # what one is called in a message
+    cast = "{name}.astype(np.float32)"
+
+    @abstractmethod
+    def owns(self, x):
+        """Whether `x` is an array of this library."""
+
+    @abstractmethod
+    def view(self, name, x):
+        """The `View` of its array `x`, an argument called `name`."""
+
+    @abstractmethod
+    def empty(self, shape, device):
+        """A new float32 array there."""
+
+    @abstractmethod
+    def contiguous(self, name, x):
+        """A row-major copy of its array `x`."""
+
+    def stream(self, device):
+        """The handle of its current stream on a device."""
+        return 0
+
+
+class _NumPy(Library):
+    article = "a NumPy array"
+
+    def owns(self, x):
+        return isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray)
+
+    def view(self, name, x):
+        owner = x
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        end = np.lib.array_utils.byte_bounds(owner)[1]
+        return View(
+            self, x, x.ctypes.data, x.shape, x.strides, str(x.dtype), x.itemsize, end,
+            writeable=x.flags.writeable,
+        )  # fmt: skip
+
+    def empty(self, shape, device):
+        return np.empty(shape, np.float32)
+
+    def contiguous(self, name, x):
+        return np.require(x, requirements="CA")
+
+
+class _CuPy(Library):
+    article = "a CuPy array"
+
+    def owns(self, x):
+        cupy = sys.modules.get("cupy")
+        return cupy is not None and isinstance(x, cupy.ndarray)
+
+    def view(self, name, x):
+        memory = x.data.mem
+        return View(
+            self, x, x.data.ptr, x.shape, x.strides, str(x.dtype), x.itemsize, memory.ptr + memory.size,
+            device=x.device.id,
+        )  # fmt: skip
+
+    def empty(self, shape, device):
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(device):
+            return cupy.empty(shape, cupy.float32)
+
+    def contiguous(self, name, x):
+        cupy = sys.modules["cupy"]
+        with x.device:
+            return cupy.ascontiguousarray(x)
+
+    def stream(self, device):
+        return sys.modules["cupy"].cuda.get_current_stream(device).ptr
+
+
+class _Torch(Library):
+    article = "a PyTorch tensor"
+    cast = "{name}.float()"
+
+    def owns(self, x):
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(x, torch.Tensor)
+
+    def view(self, name, x):
+        check_no_gradient(name, x)
+        if str(x.layout) != "torch.strided":
+            raise TypeError(f"{name} is a tensor of layout {x.layout}; it must be dense: {name}.to_dense()")
+        if x.device.type not in ("cpu", "cuda"):
+            raise TypeError(f"{name} is on {x.device}; it must be on the CPU or a CUDA device")
+        x = x.detach().resolve_neg()
+        size, memory = x.element_size(), x.untyped_storage()
+        on_host = x.device.type == "cpu"
+        return View(
+            self, x.numpy() if on_host and x.dtype is sys.modules["torch"].float32 else x, x.data_ptr(),
+            tuple(x.shape), tuple(size * s for s in x.stride()), str(x.dtype).removeprefix("torch."), size,
+            memory.data_ptr() + memory.nbytes(), device=None if on_host else x.device.index,
+        )  # fmt: skip
+
+    def empty(self, shape, device):
+        torch = sys.modules["torch"]
+        where = "cpu" if device is None else f"cuda:{device}"
+        return torch.empty(shape, dtype=torch.float32, device=where)
+
+    def contiguous(self, name, x):
+        return sys.modules["torch"].as_tensor(x).contiguous()
+
+    def stream(self, device):
+        return sys.modules["torch"].cuda.current_stream(device).cuda_stream
+
+
+class _Protocol(Library):
+    """Arrays that speak `__cuda_array_interface__` or DLPack. Results are Numba device arrays.
+
+    In host memory they are NumPy arrays at once: see `view`.
+    """
+
+    article = "a device array"
+
+    def owns(self, x):
+        speaks = hasattr(x, "__cuda_array_interface__") or hasattr(x, "__dlpack__")
+        return speaks and not isinstance(x, np.ndarray)  # a masked array would lose its mask
+
+    def view(self, name, x):
+        if hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] == 1:  # kDLCPU
+            return NUMPY.view(name, np.from_dlpack(x))
+        from cuda.core.utils import StridedMemoryView
+
+        seen = StridedMemoryView.from_any_interface(x, stream_ptr=LEGACY_STREAM)
+        size = seen.dtype.itemsize
+        strides = seen.strides or tuple(np.cumprod((1, *seen.shape[:0:-1]))[::-1])
+        strides = tuple(size * int(s) for s in strides)
+        last = sum((n - 1) * s for n, s in zip(seen.shape, strides, strict=True) if s > 0)
+        return View(
+            self, (x, seen), seen.ptr, tuple(seen.shape), strides, str(seen.dtype), size,
+            seen.ptr + last + size, device=seen.device_id, writeable=not seen.readonly,
+        )  # fmt: skip
+
+    def empty(self, shape, device):
+        from numba import cuda
+
+        with cuda.gpus[device]:
+            return cuda.device_array(shape, np.float32)
+
+    def contiguous(self, name, x):
+        raise ValueError(
+            f"{name} is not row-major with columns one element apart, and sparsekern can copy only arrays "
+            f"of NumPy, CuPy and PyTorch: make it contiguous, or pass cupy.asarray({name})"
+        )
+
+
+LEGACY_STREAM = 1  # a name for stream 0 that both protocols know
+NUMPY, CUPY, TORCH = _NumPy(), _CuPy(), _Torch()
+LIBRARIES = (NUMPY, CUPY, TORCH, _Protocol())
+
+
+def view(name, x):
+    """The `View` of argument `name`. Raises TypeError if `x` is no dense array, with a way out."""
+    if isinstance(x, View):
+        return x
+    for library in LIBRARIES:
+        if library.owns(x):
+            return library.view(name, x)
+    way_out = f"{name}.toarray()" if hasattr(x, "toarray") else f"np.asarray({name}, dtype=np.float32)"
+    raise TypeError(
+        f"{name} is a {type(x).__name__}; it must be a dense array of NumPy, CuPy or PyTorch, or one that "
+        f"speaks DLPack: pass {way_out}"
+    )
+
+
+def float32_view(name, x, way_out=None):
+    """The `View` of argument `name`. Raises TypeError unless it is a dense array of float32."""
+    seen = view(name, x)
+    if seen.dtype != FLOAT32:
+        way_out = way_out or f"pass {seen.library.cast.format(name=name)}"
+        raise TypeError(f"{name} has dtype {seen.dtype}; sparsekern computes in float32: {way_out}")
+    return seen
+
+
+def check_no_gradient(name, tensor):
+    """Raises TypeError if autograd would expect to differentiate through a PyTorch tensor."""
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise TypeError(
+            f"{name} requires gradients, and sparsekern has no backward passes yet: pass {name}.detach(), or "
+            "call under torch.no_grad()"
+        )
+
+
+def to_host(name, x):
+    """Array `x` as a NumPy array: itself, a view of it, or from a device a copy."""
+    seen = view(name, x)
+    if isinstance(seen.array, np.ndarray):
+        return seen.array
+    if hasattr(seen.array, "get"):
+        return seen.array.get()
+    if hasattr(seen.array, "cpu"):
+        return seen.array.cpu().numpy()
+    from numba import cuda
+
+    return cuda.as_cuda_array(x).copy_to_host()

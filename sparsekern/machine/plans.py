@@ -1,0 +1,101 @@
+"""The plans of the operations: what each kernel is called with."""
+
+from functools import cached_property
+
+import numpy as np
+
+from sparsekern.machine.launch import Plan
+from sparsekern.problem import Layout
+
+
+class SpmmPlan(Plan):
+    """C = A @ B. values: (stored,), contiguous. b: (k, n). Result: (m, n), rows `problem.c.ld` apart."""
+
+    inputs = "values", "b"
+    output = 6
+
+    def _structure(self, topology):
+        return (*_order(topology, self.variant), ("offsets", topology.offsets), ("columns", topology.columns))
+
+    @cached_property
+    def layouts(self):
+        p = self.problem
+        values = Layout(align=p.values.align, reach=self.stored)
+        return {"values": ((self.stored,), values), "b": ((p.k, p.n), p.b), "out": ((p.m, p.n), p.c)}
+
+    def arguments(self, structure, values, b, c):
+        p = self.problem
+        return (*structure, values, b, p.b.ld, c, p.c.ld, p.m, p.n, 0, 0, 0)
+
+    def new_output(self, library, device):
+        p = self.problem
+        return library.empty((p.m, p.c.ld), device)[:, : p.n]
+
+    def _copy_out(self, result, out):
+        strides = (self.problem.c.ld * result.itemsize, result.itemsize)
+        out.array[...] = np.lib.stride_tricks.as_strided(result, out.shape, strides)
+
+    def title(self):
+        p = self.problem
+        return (
+            f"spmm: ({p.m} x {p.k}, {p.nnz} nonzeros, {p.sparsity:.1%} sparse) @ ({p.k} x {p.n}), "
+            f"ldb {p.b.ld}, ldc {p.c.ld}"
+        )
+
+
+class SddmmPlan(Plan):
+    """Products at the nonzeros of a topology. lhs: (m, k). rhs: (n, k). Result: (stored,), contiguous."""
+
+    inputs = "lhs", "rhs"
+    output = 8
+
+    def _structure(self, topology):
+        t, v = topology, self.variant
+        self.window = slice(int(t.offsets[0]), int(t.offsets[-1]))  # of the values that the topology owns
+        if v.work == "strips":
+            key = "strips", v.tile_nnz, v.bundle, v.bin, v.rows_per_block
+            rows, starts = t.strips(*key[1:])
+            work = (("rows of", *key), rows), (("starts of", *key), starts)
+            self.positions = len(rows)
+        else:
+            work = *_order(t, v), ("no starts", t.offsets[:0])
+            self.positions = self.problem.m
+        return (*work, ("offsets", t.offsets), ("columns", t.columns))
+
+    @cached_property
+    def layouts(self):
+        p = self.problem
+        out = Layout(align=4, reach=self.stored)
+        return {"lhs": ((p.m, p.k), p.lhs), "rhs": ((p.n, p.k), p.rhs), "out": ((self.stored,), out)}
+
+    def arguments(self, structure, lhs, rhs, out):
+        p = self.problem
+        return (*structure, lhs, p.lhs.ld, rhs, p.rhs.ld, out, self.positions, p.k, 0, 0, 0)
+
+    def new_output(self, library, device):
+        out = library.empty((self.stored,), device)
+        if self.stored > self.problem.nnz:
+            out[:] = 0  # where the topology owns nothing
+        return out
+
+    def _copy_out(self, result, out):
+        out.array[self.window] = result[self.window]
+
+    def title(self):
+        p = self.problem
+        return (
+            f"sddmm: ({p.m} x {p.k}) times ({p.n} x {p.k}) transposed, at {p.nnz} nonzeros "
+            f"({p.sparsity:.1%} sparse), leading dimensions {p.lhs.ld} and {p.rhs.ld}"
+        )
+
+
+PLANS = {"spmm": SpmmPlan, "sddmm": SddmmPlan}
+
+
+def _order(topology, variant):
+    """One (key, array): the order of rows; empty for a variant that does not swizzle."""
+    v = variant
+    if not (v.bundle or v.bin):
+        return (("no order", topology.columns[:0]),)
+    key = v.bundle, v.bin, v.rows_per_block
+    return ((("order", *key), topology.row_order(*key)),)
