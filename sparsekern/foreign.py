@@ -71,7 +71,8 @@ class _Torch(_Kind):
 
     def like(self, a, values):
         torch = sys.modules["torch"]
-        return torch.sparse_csr_tensor(a.crow_indices(), a.col_indices(), values, tuple(a.shape))
+        parts = a.crow_indices(), a.col_indices(), values
+        return torch.sparse_csr_tensor(*parts, tuple(a.shape), check_invariants=False)  # once is enough
 
 
 KINDS = (_SciPy(), _CuPy(), _Torch())

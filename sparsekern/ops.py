@@ -147,15 +147,17 @@ def _readable(inputs):
 
 def _plan(topology, problem, variant, make, backend, device, copied):
     """The plan of `topology` for all this, made if there is none yet."""
-    if variant is None:
-        variant, reason = select(problem, _warps_to_fill(make, device))
-    else:
-        reason = "asked for"
-    refusal = variant.check(problem)
-    if refusal:
-        raise VariantError(refusal)
-    rest = problem, variant, make, backend, device, reason, copied
-    return topology.plan(rest, lambda: PLANS[problem.op](topology, *rest))
+
+    def new():
+        chosen, reason = variant, "asked for"
+        if variant is None:
+            chosen, reason = select(problem, _warps_to_fill(make, device))
+        refusal = chosen.check(problem)
+        if refusal:
+            raise VariantError(refusal)
+        return PLANS[problem.op](topology, problem, chosen, make, backend, device, reason, copied)
+
+    return topology.plan((problem, variant, make, backend, device, copied), new)
 
 
 def _warps_to_fill(make, device):

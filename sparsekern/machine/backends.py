@@ -59,8 +59,7 @@ def resolve_place(wanted, views):
     for name, other in others:
         if other.device != seen.device:
             raise ValueError(
-                f"{first} is in {seen.place} and {name} in {other.place}; all operands of a call must be in "
-                "one place: move one"
+                f"operands lie in two places, {first} in {seen.place} and {name} in {other.place}; move one"
             )
     if seen.device is None:
         backend = resolve_backend(wanted)

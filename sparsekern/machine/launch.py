@@ -232,8 +232,8 @@ class Plan(ABC):
         if self.copied:
             lines.append(f"copied to contiguous memory on each call: {' and '.join(self.copied)}")
         if self.backend == "cuda":
-            registers = self.kernel.get_regs_per_thread()
-            lines.append("registers per thread: " + ", ".join(map(str, registers.values())))
+            (compiled,) = self.kernel.overloads.values()
+            lines.append(f"registers per thread: {compiled.regs_per_thread}")
         return "\n".join(lines)
 
 
