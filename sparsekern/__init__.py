@@ -4,8 +4,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LADDERS", "Csr", "EmulatorError", "SddmmProblem", "SddmmVariant", "SpmmProblem", "SpmmVariant",
-    "Topology", "Types", "VariantError", "as_csr", "as_topology", "backend", "invalidate", "make_sddmm",
-    "make_spmm", "plan_sddmm", "plan_spmm", "sddmm", "spmm", "without",
+    "Topology", "Types", "VariantError", "as_csr", "as_topology", "backend", "check", "invalidate",
+    "make_sddmm", "make_spmm", "plan_sddmm", "plan_spmm", "sddmm", "spmm", "without",
 ]  # fmt: skip
 
 try:
@@ -17,6 +17,7 @@ try:
     from sparsekern.machine.report import EmulatorError
     from sparsekern.ops import plan_sddmm, plan_spmm, sddmm, spmm
     from sparsekern.problem import SddmmProblem, SpmmProblem, Types
+    from sparsekern.study.check import check
     from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
 except ImportError as error:  # `python -m sparsekern doctor` must run where a package is missing
     _missing = error

@@ -1,4 +1,4 @@
-"""Command line: python -m sparsekern demo | doctor."""
+"""Command line: python -m sparsekern demo | check | doctor."""
 
 import argparse
 import os
@@ -12,6 +12,7 @@ LAYER = (
     "body_encoder_layer_5_self_attention_multihead_attention_output_transform_fully_connected.smtx"
 )
 ALLOWED_ERROR = 1e-6
+WIDTH = "columns of the dense operands"
 
 
 def demo_layer(root=None):
@@ -78,28 +79,90 @@ def _place(where):
     return Gpu.current().name
 
 
+def check(arguments):
+    """Puts variants of the library's kernel to the test; 0 if all pass."""
+    from sparsekern.ladders import LADDERS
+    from sparsekern.machine.backends import device_backend
+    from sparsekern.study.check import check as run
+
+    if arguments.backend == "cuda" and device_backend() != "cuda":
+        raise ValueError("backend is cuda, but no CUDA GPU answers: see python -m sparsekern doctor")
+    matrices = {name: _matrix(name) for name in arguments.matrix}
+    options = dict(op=arguments.op, matrices=matrices or None, n=arguments.n, backend=arguments.backend)
+    if arguments.variant == "ladder":
+        variants = [variant for _, variant in LADDERS[arguments.op]]
+    else:
+        variants = [_variant(arguments.op, arguments.variant)]
+    return int(not all([run(variant=variant, **options) for variant in variants]))
+
+
+def _variant(op, text):
+    """The variant that `text` names, as toggle=value,toggle=value; None for None."""
+    if text is None:
+        return None
+    from sparsekern.variants import KINDS, VariantError
+
+    kind, toggles = KINDS[op], {}
+    for word in text.split(","):
+        name, equals, value = word.strip().partition("=")
+        if not equals:
+            raise VariantError(f"variant is {text!r}; it must be toggle=value,toggle=value: see {word!r}")
+        known = kind.__dataclass_fields__.get(name)
+        choices = known.metadata["choices"] if known else ()
+        toggles[name] = next((choice for choice in choices if str(choice) == value), value)
+    return kind(**toggles)
+
+
+def _matrix(name):
+    """The specimen of the zoo of that name, or the matrix of that file."""
+    from sparsekern.datasets import read_matrix_market, read_smtx
+    from sparsekern.zoo import ZOO
+
+    if name in ZOO:
+        return ZOO[name].make()
+    if name.endswith(".smtx"):
+        return read_smtx(name)
+    if name.endswith((".mtx", ".mtx.gz")):
+        return read_matrix_market(name)
+    raise ValueError(f"matrix is {name!r}; it must be a .smtx or .mtx file, or one of {', '.join(ZOO)}")
+
+
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    demo_parser = commands.add_parser("demo", help="run both ladders on one layer")
-    demo_parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC, if set")
-    demo_parser.add_argument(
-        "--n", type=_size, default=64, help="columns of B, lhs and rhs, a multiple of 4 (default 64)"
-    )
-    commands.add_parser("doctor", help="what this machine offers, what is missing, and what mends it")
+    sub = commands.add_parser("demo", help="run both ladders on one layer")
+    sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC, if set")
+    sub.add_argument("--n", type=_multiple_of_4, default=64, help=f"{WIDTH}, a multiple of 4 (default 64)")
+    sub.set_defaults(run=demo)
+    sub = commands.add_parser("check", help="run a kernel over hard matrices, watched and against float64")
+    sub.add_argument("--op", choices=("spmm", "sddmm"), default="spmm")
+    help = "or ladder, for each of its steps (default: the last step)"
+    sub.add_argument("--variant", metavar="TOGGLE=VALUE,...", help=help)
+    help = "a .smtx or .mtx file, or a name of the zoo; may be repeated (default: the whole zoo)"
+    sub.add_argument("--matrix", metavar="FILE", action="append", default=[], help=help)
+    sub.add_argument("--n", type=_size, help=f"{WIDTH} (default: what fills no tile)")
+    help = "cuda: without the watch; for compute-sanitizer (default: emulator)"
+    sub.add_argument("--backend", choices=("emulator", "cuda"), default="emulator", help=help)
+    sub.set_defaults(run=check)
+    sub = commands.add_parser("doctor", help="what this machine offers, what is missing, and what mends it")
+    sub.set_defaults(run=lambda arguments: doctor.main())
     arguments = parser.parse_args(words)
-    if arguments.command == "doctor":
-        return doctor.main()
     try:
-        return demo(arguments)
-    except (FileNotFoundError, ValueError) as error:  # of the DLMC tree
+        return arguments.run(arguments)
+    except (FileNotFoundError, ValueError) as error:  # of a file, a tree or a variant
         print(error, file=sys.stderr)
         return 2
 
 
 def _size(text):
-    if not (text.isascii() and text.isdigit() and int(text) % 4 == 0 and 0 < int(text) <= 2**16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a multiple of 4, the widest vector, up to 65536")
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 65536")
+    return int(text)
+
+
+def _multiple_of_4(text):
+    if _size(text) % 4:
+        raise argparse.ArgumentTypeError(f"{text} is not a multiple of 4, the widest vector")
     return int(text)
 
 

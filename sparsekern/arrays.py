@@ -1,6 +1,7 @@
 """Dense arrays as kernels see them: an address, strides, and how far memory goes."""
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ class View:
 
     @property
     def size(self):
-        return int(np.prod(self.shape))
+        return prod(self.shape)
 
     @property
     def place(self):
@@ -42,7 +43,8 @@ class View:
     @property
     def aligned(self):
         """Whether every element starts at a multiple of its size."""
-        return not any(x % self.itemsize for x in (self.address, *self.strides)) or self.size == 0
+        steps = [stride for length, stride in zip(self.shape, self.strides, strict=True) if length > 1]
+        return self.size == 0 or not any(x % self.itemsize for x in (self.address, *steps))
 
     def alignment(self, most=16):
         """Largest power of two, up to `most` bytes, that divides the address."""
@@ -55,14 +57,12 @@ class View:
         """
         rows, columns = self.shape
         row_bytes, column_bytes = self.strides
-        if self.size == 0:
-            return max(columns, 1)
-        if not self.aligned or (columns > 1 and column_bytes != self.itemsize):
+        stride, least = row_bytes // self.itemsize, max(columns, 1)
+        if self.size and (not self.aligned or (columns > 1 and column_bytes != self.itemsize)):
             return None
-        if rows == 1:
-            return max(columns, 1)
-        stride = row_bytes // self.itemsize
-        return stride if stride >= max(columns, 1) else None
+        if rows <= 1 or columns == 0:  # no row follows, so any will do, and this suits every vector
+            return -(-least // 4) * 4
+        return stride if stride >= least else None
 
     def reach(self, ld):
         """Elements that may be read from the first one of a row-major array on, up to whole rows of `ld`.
@@ -99,10 +99,14 @@ class View:
         if self.device is None:
             step = (self.itemsize,)
             return np.lib.stride_tricks.as_strided(self.array, (count,), step, writeable=self.writeable)
+        return self.as_numba((count,), None)
+
+    def as_numba(self, shape, strides):
+        """A Numba device array of this memory; strides None is contiguous. Called with its device current."""
         from numba import cuda
 
-        interface = dict(shape=(count,), typestr=f"<{self.dtype[0]}{self.itemsize}", version=3)
-        interface["data"] = (self.address, not self.writeable)
+        data = self.address, not self.writeable
+        interface = dict(shape=shape, strides=strides, typestr=np.dtype(self.dtype).str, data=data, version=3)
         return cuda.from_cuda_array_interface(interface, owner=self.array)
 
 

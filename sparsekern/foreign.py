@@ -15,9 +15,12 @@ from sparsekern.libraries import CUPY, NUMPY, TORCH, Library, check_no_gradient,
 
 
 class _Kind(ABC):
-    """A library's sparse matrices. `to_csr`, `cast`: how its users convert one to CSR, and to float32."""
+    """A library's sparse matrices. `to_csr`, `from_dense`, `cast`: how its users convert one to CSR, make one
+    of a dense array, and convert one to float32.
+    """
 
     library: Library  # of the arrays that they are made of
+    from_dense = "scipy.sparse.csr_array({name}, dtype=np.float32)"
     to_csr = "{name}.tocsr()"
     cast = "pass {name}.astype(np.float32)"
     values = "{name}.data"
@@ -47,10 +50,15 @@ class _SciPy(_Kind):
 
 class _CuPy(_Kind):
     library = CUPY
+    from_dense = "cupyx.scipy.sparse.csr_matrix({name}, dtype=np.float32)"
 
     def owns(self, a):
         cupyx = sys.modules.get("cupyx.scipy.sparse")
         return cupyx is not None and cupyx.issparse(a)
+
+    def like(self, a, values):
+        with a.data.device:  # to which it copies
+            return a._with_data(values)  # the constructor would wait for the device, to look at `indptr`
 
 
 class _Torch(_Kind):
@@ -134,12 +142,13 @@ def invalidate(a):
 def _kind_of(name, a):
     kind = next((kind for kind in KINDS if kind.owns(a)), None)
     if kind is None or not kind.is_csr(a):
-        way_out = "pass a sparsekern.Csr, or a CSR matrix of SciPy, CuPy or PyTorch"
-        if kind is not None:
-            way_out = f"convert once with {kind.to_csr.format(name=name)}"
-        elif isinstance(a, np.ndarray):
-            way_out = f"convert once with scipy.sparse.csr_array({name})"
-        raise TypeError(f"{name} is a {type(a).__name__}; it must be in CSR: {way_out}")
+        dense = next((kind for kind in KINDS if kind.library.owns(a)), KINDS[0])
+        way_out = (kind.to_csr if kind else dense.from_dense).format(name=name)
+        what = f"{type(a).__name__} of layout {a.layout}" if hasattr(a, "layout") else type(a).__name__
+        raise TypeError(
+            f"{name} is a {what}; it must be a CSR matrix of SciPy, CuPy or PyTorch: "
+            f"convert once with {way_out}"
+        )
     if len(a.shape) != 2:
         raise ValueError(f"{name} has shape {tuple(a.shape)}; it must be two-dimensional")
     return kind

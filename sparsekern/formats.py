@@ -221,7 +221,9 @@ class Csr:
 def check_values(name, values, topology):
     """The `View` of `values`. Raises TypeError or ValueError unless they can be those of `topology`."""
     if not isinstance(topology, Topology):
-        raise TypeError(f"topology is a {type(topology).__name__}; it must be a Topology")
+        raise TypeError(
+            f"topology is a {type(topology).__name__}; it must be a Topology: pass as_topology(topology)"
+        )
     values = float32_view(name, values)
     if values.shape != (topology.stored,):
         raise ValueError(f"{name} has shape {values.shape}; this structure needs ({topology.stored},)")

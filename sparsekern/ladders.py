@@ -15,10 +15,7 @@ def without(variant, name):
     Raises VariantError if there is no toggle of that name.
     """
     plainest = {f.name: f.default for f in fields(variant)}
-    if name not in plainest:
-        raise VariantError(
-            f"{name!r} is no toggle of {type(variant).__name__}; they are {', '.join(plainest)}"
-        )
+    variant.check_name(name)
     changes = {name: plainest[name]}
     for toggle, (base, values) in variant.prerequisites.items():  # in the order in which they build up
         if base in changes and changes[base] not in values:

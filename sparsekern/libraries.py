@@ -29,8 +29,8 @@ class Library(ABC):
         """The `View` of its array `x`, an argument called `name`."""
 
     @abstractmethod
-    def empty(self, shape, device):
-        """A new float32 array there."""
+    def new(self, shape, device, zero=False):
+        """A new float32 array there, of zeros if asked for."""
 
     @abstractmethod
     def contiguous(self, name, x):
@@ -57,8 +57,8 @@ class _NumPy(Library):
             writeable=x.flags.writeable,
         )  # fmt: skip
 
-    def empty(self, shape, device):
-        return np.empty(shape, np.float32)
+    def new(self, shape, device, zero=False):
+        return (np.zeros if zero else np.empty)(shape, np.float32)
 
     def contiguous(self, name, x):
         return np.require(x, requirements="CA")
@@ -78,15 +78,14 @@ class _CuPy(Library):
             device=x.device.id,
         )  # fmt: skip
 
-    def empty(self, shape, device):
+    def new(self, shape, device, zero=False):
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(device):
-            return cupy.empty(shape, cupy.float32)
+            return (cupy.zeros if zero else cupy.empty)(shape, cupy.float32)
 
     def contiguous(self, name, x):
-        cupy = sys.modules["cupy"]
         with x.device:
-            return cupy.ascontiguousarray(x)
+            return x.copy()  # not ascontiguousarray, which may return `x`, unaligned as it is
 
     def stream(self, device):
         return sys.modules["cupy"].cuda.get_current_stream(device).ptr
@@ -106,6 +105,7 @@ class _Torch(Library):
             raise TypeError(f"{name} is a tensor of layout {x.layout}; it must be dense: {name}.to_dense()")
         if x.device.type not in ("cpu", "cuda"):
             raise TypeError(f"{name} is on {x.device}; it must be on the CPU or a CUDA device")
+        is_copy = x.is_neg()  # a lazy negation: a result written to what it resolves to would be lost
         x = x.detach().resolve_neg()
         size, memory = x.element_size(), x.untyped_storage()
         on_host = x.device.type == "cpu"
@@ -113,15 +113,17 @@ class _Torch(Library):
             self, x.numpy() if on_host and x.dtype is sys.modules["torch"].float32 else x, x.data_ptr(),
             tuple(x.shape), tuple(size * s for s in x.stride()), str(x.dtype).removeprefix("torch."), size,
             memory.data_ptr() + memory.nbytes(), device=None if on_host else x.device.index,
+            writeable=not is_copy,
         )  # fmt: skip
 
-    def empty(self, shape, device):
+    def new(self, shape, device, zero=False):
         torch = sys.modules["torch"]
         where = "cpu" if device is None else f"cuda:{device}"
-        return torch.empty(shape, dtype=torch.float32, device=where)
+        return (torch.zeros if zero else torch.empty)(shape, dtype=torch.float32, device=where)
 
     def contiguous(self, name, x):
-        return sys.modules["torch"].as_tensor(x).contiguous()
+        torch = sys.modules["torch"]
+        return torch.as_tensor(x).clone(memory_format=torch.contiguous_format)
 
     def stream(self, device):
         return sys.modules["torch"].cuda.current_stream(device).cuda_stream
@@ -141,24 +143,33 @@ class _Protocol(Library):
 
     def view(self, name, x):
         if hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] == 1:  # kDLCPU
-            return NUMPY.view(name, np.from_dlpack(x))
+            try:
+                return NUMPY.view(name, np.from_dlpack(x))
+            except (BufferError, RuntimeError) as error:
+                what = f"{name} is a {type(x).__name__} that NumPy cannot read"
+                raise TypeError(f"{what}: make it float32 ({error})") from error
         from cuda.core.utils import StridedMemoryView
 
         seen = StridedMemoryView.from_any_interface(x, stream_ptr=LEGACY_STREAM)
         size = seen.dtype.itemsize
-        strides = seen.strides or tuple(np.cumprod((1, *seen.shape[:0:-1]))[::-1])
-        strides = tuple(size * int(s) for s in strides)
+        strides = seen.strides
+        if strides is None:
+            strides = [int(np.prod(seen.shape[axis + 1 :])) for axis in range(len(seen.shape))]
+        strides = tuple(size * s for s in strides)
         last = sum((n - 1) * s for n, s in zip(seen.shape, strides, strict=True) if s > 0)
         return View(
             self, (x, seen), seen.ptr, tuple(seen.shape), strides, str(seen.dtype), size,
             seen.ptr + last + size, device=seen.device_id, writeable=not seen.readonly,
         )  # fmt: skip
 
-    def empty(self, shape, device):
+    def new(self, shape, device, zero=False):
         from numba import cuda
 
         with cuda.gpus[device]:
-            return cuda.device_array(shape, np.float32)
+            array = cuda.device_array(shape, np.float32)
+            if zero:
+                array.copy_to_device(np.zeros(shape, np.float32))
+            return array
 
     def contiguous(self, name, x):
         raise ValueError(
@@ -179,7 +190,11 @@ def view(name, x):
     for library in LIBRARIES:
         if library.owns(x):
             return library.view(name, x)
-    way_out = f"{name}.toarray()" if hasattr(x, "toarray") else f"np.asarray({name}, dtype=np.float32)"
+    way_out = f"np.asarray({name}, dtype=np.float32)"
+    if hasattr(x, "toarray"):
+        way_out = f"{name}.data" if name in ("values", "out") else f"{name}.toarray()"
+    elif hasattr(x, "to_scipy"):  # a `Csr`
+        way_out = f"{name}.to_scipy().toarray()"
     raise TypeError(
         f"{name} is a {type(x).__name__}; it must be a dense array of NumPy, CuPy or PyTorch, or one that "
         f"speaks DLPack: pass {way_out}"
@@ -190,7 +205,10 @@ def float32_view(name, x, way_out=None):
     """The `View` of argument `name`. Raises TypeError unless it is a dense array of float32."""
     seen = view(name, x)
     if seen.dtype != FLOAT32:
-        way_out = way_out or f"pass {seen.library.cast.format(name=name)}"
+        cast = f"pass {seen.library.cast.format(name=name)}"
+        if seen.dtype.startswith("complex"):
+            cast = f"compute with {name}.real and {name}.imag apart"
+        way_out = way_out or cast
         raise TypeError(f"{name} has dtype {seen.dtype}; sparsekern computes in float32: {way_out}")
     return seen
 
@@ -215,4 +233,5 @@ def to_host(name, x):
         return seen.array.cpu().numpy()
     from numba import cuda
 
-    return cuda.as_cuda_array(x).copy_to_host()
+    with cuda.gpus[seen.device]:
+        return seen.as_numba(seen.shape, seen.strides).copy_to_host()

@@ -1,6 +1,7 @@
 """The operations: check the operands, choose a variant, plan, launch."""
 
 from functools import partial
+from inspect import signature
 
 from sparsekern.foreign import as_csr, as_topology, library_of, like, place_of
 from sparsekern.kernels.sddmm import make_sddmm
@@ -11,6 +12,8 @@ from sparsekern.machine.plans import PLANS
 from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem, Types
 from sparsekern.select import H200_WARPS, select
 from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+
+FACTORIES = {"spmm": make_spmm, "sddmm": make_sddmm}
 
 
 def spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
@@ -27,6 +30,7 @@ def spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
     are padded to whole vectors where those of `b` are. Raises TypeError, ValueError or `VariantError`
     before any launch.
     """
+    a, b = as_csr(a), float32_view("b", b)  # here, for its shape: what speaks DLPack need not have one
     plan, (values, dense, result) = _prepare_spmm(a, b, variant, out, make, backend)
     result = plan(values, dense, out=result)
     if out is not None:
@@ -68,7 +72,10 @@ def _prepare_spmm(a, b, variant, out, make, backend):
     t, (m, k) = a.topology, a.shape
     b = float32_view("b", b)
     if len(b.shape) not in (1, 2) or b.shape[0] != k:
-        raise ValueError(f"b has shape {b.shape}; for a of shape {a.shape} it must be ({k},) or ({k}, n)")
+        hint = ": pass b.T" if len(b.shape) == 2 and b.shape[1] == k else ""
+        raise ValueError(
+            f"b has shape {b.shape}; for a of shape {a.shape} it must be ({k},) or ({k}, n){hint}"
+        )
     inputs = {"a's values": float32_view("a's values", a.values), "b": b.as_columns()}
     out = _checked_output(out, (m, *b.shape[1:]), {**inputs, **_structure("a's", t)})
     if out is not None:
@@ -96,17 +103,25 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
     t = as_topology(topology)
     m, n = t.shape
     inputs = {"lhs": float32_view("lhs", lhs), "rhs": float32_view("rhs", rhs)}
+    lengths = [seen.shape[0] if len(seen.shape) == 2 else None for seen in inputs.values()]
     for (name, seen), length in zip(inputs.items(), (m, n), strict=True):
         if len(seen.shape) != 2 or seen.shape[0] != length:
+            hint = ""
+            if lengths == [n, m]:
+                hint = ": lhs and rhs are swapped"
+            elif len(seen.shape) == 2 and seen.shape[1] == length:
+                hint = f": pass {name}.T"
             raise ValueError(
-                f"{name} has shape {seen.shape}; for a topology of shape {t.shape} it must be ({length}, k)"
+                f"{name} has shape {seen.shape}; for a topology of shape {t.shape} it must be "
+                f"({length}, k){hint}"
             )
     k, other = (seen.shape[1] for seen in inputs.values())
     if k != other:
         raise ValueError(
             f"lhs has {k} columns and rhs {other}; both must have k: row i of lhs meets row j of rhs"
         )
-    out = _checked_output(out, (t.stored,), {**inputs, **_structure("topology's", t)})
+    others = {**inputs, **_structure("topology's", t)}
+    out = _checked_output(out, (t.stored,), others, "the values of the result have")
     if out is not None and not out.contiguous:
         raise ValueError(f"out has strides {out.strides}; it must be contiguous")
     if out is not None and library_of(topology) not in (None, out.library):
@@ -128,9 +143,30 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
 
 def _check_options(variant, kind, make):
     if variant is not None and not isinstance(variant, kind):
-        raise TypeError(f"variant is a {type(variant).__name__}; it must be an {kind.__name__} or None")
+        what, hint = f"a {type(variant).__name__}", ""
+        if isinstance(variant, dict):
+            hint = f": pass {kind.__name__}(**variant)"
+        elif isinstance(variant, type):
+            what, hint = f"the class {variant.__name__}", f": pass {kind.__name__}()"
+        raise TypeError(f"variant is {what}; it must be an {kind.__name__} or None to choose{hint}")
+    own = FACTORIES[kind.op]
+    if make is not own:
+        _check_factory(make, own)
+
+
+def _check_factory(make, own):
     if not callable(make):
         raise TypeError(f"make is a {type(make).__name__}; it must be a kernel factory: make(variant, types)")
+    if make in FACTORIES.values():
+        raise TypeError(f"make is {make.__name__}; it must be a factory of this operation: {own.__name__}")
+    parameters = signature(make)
+    try:
+        parameters.bind("variant", "types")
+    except TypeError:
+        raise TypeError(
+            f"make is {getattr(make, '__name__', make)}{parameters}; it must be a kernel factory, "
+            "make(variant, types), which returns the kernel"
+        ) from None
 
 
 def _readable(inputs):
@@ -162,7 +198,7 @@ def _plan(topology, problem, variant, make, backend, device, copied):
 
 def _warps_to_fill(make, device):
     """What `select` aims at. A kernel of the user's own gets on the emulator what a GPU would run."""
-    return resident_warps(device) or (0 if make in (make_spmm, make_sddmm) else H200_WARPS)
+    return resident_warps(device) or (0 if make in FACTORIES.values() else H200_WARPS)
 
 
 def _row_stats(topology):
@@ -186,13 +222,13 @@ def _structure(whose, topology):
     return {name: view(name, array) for name, array in arrays.items()}
 
 
-def _checked_output(out, shape, others):
+def _checked_output(out, shape, others, result="the result has"):
     """The `View` of `out`, which may share no memory with `others`; None if there is none."""
     if out is None:
         return None
     seen = float32_view("out", out, "make it with dtype float32")
     if seen.shape != shape:
-        raise ValueError(f"out has shape {seen.shape}; the result has {shape}")
+        raise ValueError(f"out has shape {seen.shape}; {result} {shape}")
     if not seen.writeable:
         raise ValueError("out is read-only; it must be writeable")
     if not seen.aligned:

@@ -6,6 +6,7 @@ together. `dataclasses.replace` makes a neighbour, `ladders.without` the nearest
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from itertools import chain
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ WORD = 4  # bytes of a float32 or an int32
 
 
 class VariantError(ValueError):
-    """A toggle has a value that does not exist, lacks what it builds on, or does not fit the operands."""
+    """A toggle does not exist or has no such value, lacks what it builds on, or does not fit the operands."""
 
 
 def toggle(default, *choices, doc):
@@ -31,12 +32,28 @@ def toggle(default, *choices, doc):
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(ABC):
-    """Base of all variants. Raises VariantError for an unknown value or a missing prerequisite."""
+    """Base of all variants. Raises VariantError for an unknown toggle or value, or a missing prerequisite."""
 
     op: ClassVar[str]
     prerequisites: ClassVar[dict]  # toggle -> (field that it builds on, values of that field that do)
     adjustable: ClassVar[tuple]  # fields that may move so that a block stays legal: see `without`
     grid_sizes: ClassVar[tuple]  # the sizes that decide on the grid
+
+    def __new__(cls, *values, **toggles):
+        if values:
+            raise TypeError(f"{cls.__name__} takes toggles by name, such as vector=4; it got {values[0]!r}")
+        for name in toggles:
+            cls.check_name(name)
+        return super().__new__(cls)
+
+    @classmethod
+    def check_name(cls, name):
+        """Raises VariantError unless there is a toggle of that name."""
+        names = [f.name for f in fields(cls)]
+        if name not in names:
+            close = get_close_matches(str(name), names, 1)
+            hint = f", but {close[0]} is" if close else ""
+            raise VariantError(f"{name!r} is no toggle of {cls.__name__}{hint}; they are {', '.join(names)}")
 
     def __post_init__(self):
         for f in fields(self):
@@ -110,11 +127,14 @@ class Variant(ABC):
         for matrix, ld, layout in operands:
             if layout.ld % vector:
                 yield (
-                    f"vector={vector} needs {ld} to be a multiple of {vector}, so that every row of "
-                    f"{matrix} starts aligned; {ld} is {layout.ld}: pad its rows"
+                    f"vector={vector} needs {ld}, the elements from row to row of {matrix}, to be a multiple "
+                    f"of {vector}; {ld} is {layout.ld}: pad its rows, or take a narrower vector"
                 )
             if layout.align < width:
-                yield f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {layout.align}"
+                yield (
+                    f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {layout.align}: "
+                    "copy it, or take a narrower vector"
+                )
 
     def __str__(self):
         on = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if self.is_on(f.name)]
@@ -207,7 +227,7 @@ class SddmmVariant(Variant):
 
     op: ClassVar[str] = "sddmm"
     prerequisites: ClassVar[dict] = {"reduction": ("tile_nnz", TILES[1:])}
-    adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
+    adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp", "tile_nnz")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_nnz")
 
     vector: int = toggle(1, 1, 2, 4, doc="elements per load of lhs and rhs")
@@ -241,7 +261,9 @@ class SddmmVariant(Variant):
         if self.work == "strips":
             positions, strips = problem.rows.strips_of(self.tile_nnz), 1
         else:
-            longest = problem.n if self.work == "grid" else problem.rows.longest
+            longest = problem.rows.longest
+            if self.work == "grid":  # a row that repeats columns is longer than a full one
+                longest = max(longest, problem.n)
             positions, strips = problem.m, -(-longest // self.tile_nnz)
         return -(-positions // self.rows_per_block), strips, problem.batch
 
@@ -255,3 +277,6 @@ class SddmmVariant(Variant):
 
     def _refusals(self, p):
         yield from self._refusals_of_vectors(("lhs", "ld_lhs", p.lhs), ("rhs", "ld_rhs", p.rhs))
+
+
+KINDS = {kind.op: kind for kind in (SpmmVariant, SddmmVariant)}

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -17,11 +19,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Adds up what the tests of the lattice have recorded, over all xdist workers."""
-    passed = terminalreporter.getreports("passed")
-    counts = [count for report in passed for name, count in report.user_properties if name == "lattice"]
-    if counts:
-        terminalreporter.write_line(f"lattice: {sum(counts)} SpMM variants")
+    """Adds up what the tests of the lattices have recorded, over all xdist workers."""
+    counts = Counter()
+    for report in terminalreporter.getreports("passed"):
+        counts.update({name: count for name, count in report.user_properties if name.startswith("lattice")})
+    for name in sorted(counts, reverse=True):
+        _, op = name.split()
+        terminalreporter.write_line(f"lattice: {counts[name]} {op} variants")
 
 
 @pytest.fixture

@@ -1,69 +1,93 @@
-"""The variants that tests run, and the problem that they run on."""
+"""The variants that tests run, and the problems that they run on."""
 
 from dataclasses import fields
+from functools import cache
 from itertools import combinations, product
 
 import numpy as np
 
-from sparsekern import Csr, SpmmVariant, VariantError
+from sparsekern import Csr, Topology, VariantError
+from sparsekern.variants import KINDS
 
 # Every legal combination of these is emulated ...
-VALUES = dict(
-    vector=(1, 4),
-    subwarp=(8, 32),
-    items=(1, 2),
-    rows_per_block=(4,),
-    stage=(False, True),
-    tile_k=(8,),
-    stage_pad=(0,),
-    sparse_vector=(1, 2, 4),
-    roma=(False, True),
-    prescale=(False, True),
-    unroll_residue=(False, True),
-    bundle=(True,),
-    bin=(False,),
-    uniform_trip=(False, True),
-    uniform_branch=(False, True),
-    split=(1, 2),
-)
+VALUES = {
+    "spmm": dict(
+        vector=(1, 4),
+        subwarp=(8, 32),
+        items=(1, 2),
+        rows_per_block=(4,),
+        stage=(False, True),
+        tile_k=(8,),
+        stage_pad=(0,),
+        sparse_vector=(1, 2, 4),
+        roma=(False, True),
+        prescale=(False, True),
+        unroll_residue=(False, True),
+        bundle=(True,),
+        bin=(False,),
+        uniform_trip=(False, True),
+        uniform_branch=(False, True),
+        split=(1, 2),
+    ),
+    "sddmm": dict(
+        vector=(1, 4),
+        subwarp=(8, 32),
+        tile_nnz=(1, 8, 32),
+        rows_per_block=(4,),
+        bundle=(False, True),
+        bin=(False,),
+        work=("grid", "bounded", "strips"),
+        reduction=("butterfly", "halving"),
+        split=(1, 2),
+    ),
+}
 # ... and so is a cover of all pairs of all values, which is also compiled.
 ALL_VALUES = {
-    field.name: field.metadata["choices"]
-    for field in fields(SpmmVariant)
-    if field.name != "faithful"  # leaks by design: tested by itself
+    op: {
+        field.name: field.metadata["choices"]
+        for field in fields(kind)
+        if field.name != "faithful"  # leaks by design: tested by itself
+    }
+    for op, kind in KINDS.items()
 }
 
 
-def legal(**toggles):
+def legal(op, **toggles):
     try:
-        return SpmmVariant(**toggles)
+        return KINDS[op](**toggles)
     except VariantError:
         return None
 
 
-def lattice():
-    """Every legal combination of VALUES; `tile_k` counts only where it is used."""
-    names = list(VALUES)
+@cache
+def lattice(op):
+    """Every legal combination of VALUES[op]; `tile_k` counts only where it is used."""
+    names = list(VALUES[op])
     variants = []
-    for values in product(*VALUES.values()):
+    for values in product(*VALUES[op].values()):
         toggles = dict(zip(names, values, strict=True))
-        if not toggles["stage"]:
+        if not toggles.get("stage", True):
             toggles["tile_k"] = 32
-        variants.append(legal(**toggles))
+        variants.append(legal(op, **toggles))
     return list(dict.fromkeys(filter(None, variants)))
 
 
-def pairwise_cover(tries=60, seed=0):
+@cache
+def drawn(op, count=4000, seed=0):
+    """That many legal variants, drawn at random from ALL_VALUES[op]."""
+    rng, values, variants = np.random.default_rng(seed), ALL_VALUES[op], []
+    while len(variants) < count:
+        toggles = {name: choices[rng.integers(len(choices))] for name, choices in values.items()}
+        if variant := legal(op, **toggles):
+            variants.append(variant)
+    return variants
+
+
+@cache
+def pairwise_cover(op, tries=60, seed=0):
     """Legal variants in which every two values that can meet do. Greedy: the best of `tries` each time."""
-    rng = np.random.default_rng(seed)
-    candidates = []
-    while len(candidates) < 4000:
-        toggles = {name: choices[rng.integers(len(choices))] for name, choices in ALL_VALUES.items()}
-        if variant := legal(**toggles):
-            candidates.append(variant)
-    pairs_of = [
-        frozenset(combinations([(name, getattr(v, name)) for name in ALL_VALUES], 2)) for v in candidates
-    ]
+    rng, names, candidates = np.random.default_rng(seed), list(ALL_VALUES[op]), drawn(op)
+    pairs_of = [frozenset(combinations([(name, getattr(v, name)) for name in names], 2)) for v in candidates]
     missing, cover = set().union(*pairs_of), []
     while missing:
         tried = rng.choice(len(candidates), tries, replace=False)
@@ -101,3 +125,33 @@ def problem(longest=LONG):
 def poisoned(m):
     """An output full of NaN, its rows padded as those of b."""
     return np.full((m, PADDED), np.nan, np.float32)[:, :COLUMNS]
+
+
+def depth(variant):
+    """An inner dimension for an `SddmmVariant`: two whole steps for each part of a split, one more for the
+    first, and a residue of all elements but one. It is odd: no row is a whole number of vectors.
+    """
+    step = variant.subwarp * variant.vector
+    return (2 * variant.split + 1) * step + step - 1
+
+
+NAN_ROW = 4  # of lhs, and of the result
+
+
+@cache
+def sampled(tile, k):
+    """(topology, lhs, rhs): rows of two strips of `tile` and one nonzero more, of one, of three, and of none.
+
+    No nonzero touches the first and the last row of rhs, which hold NaN and infinity. Row NAN_ROW of lhs ends
+    in NaN. All rows are padded to vectors of 4, with NaN. None of them may reach another row of the result.
+    """
+    rng = np.random.default_rng(5)
+    lengths, n = [0, 2 * tile + 1, 1, 0, 3], 3 * tile + 4
+    offsets = np.cumsum([0, *lengths], dtype=np.int32)
+    columns = [1 + rng.permutation(n - 2)[:length] for length in lengths]
+    topology = Topology(offsets, np.concatenate(columns).astype(np.int32), (len(lengths), n))
+    lhs, rhs = (np.full((rows, -(-k // 4) * 4), np.nan, np.float32)[:, :k] for rows in topology.shape)
+    for x in (lhs, rhs):
+        x[...] = rng.standard_normal(x.shape, np.float32)
+    lhs[NAN_ROW, -1], rhs[0], rhs[-1] = np.nan, np.nan, np.inf
+    return topology, lhs, rhs

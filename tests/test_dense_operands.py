@@ -1,4 +1,4 @@
-"""Every layout of B and C: right, or refused in words before anything is launched."""
+"""Every layout of dense operands: right, or refused in words before anything is launched."""
 
 import threading
 
@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from operands import BACKENDS, check, dense, sparse
+from protocols import check_products
 
-from sparsekern import plan_spmm, spmm
+from sparsekern import plan_sddmm, plan_spmm, sddmm, spmm
 from sparsekern.foreign import as_csr
 
 LAYOUTS = {
@@ -41,8 +42,22 @@ def test_b_may_have_any_layout(layout, backend):
     assert np.array_equal(b, before)
 
 
-def test_explain_says_when_b_is_copied_and_when_it_is_read_in_place():
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if LAYOUTS[name](dense(2, 12)).ndim == 2])
+def test_lhs_and_rhs_may_have_any_layout_and_need_not_have_the_same(layout, backend):
+    a, lhs, rhs = sparse(), LAYOUTS[layout](dense(9, 12)), LAYOUTS[layout](dense(13, 12, seed=4))
+    plain = [np.ascontiguousarray(x) for x in (lhs, rhs)]
+    for left, right in ((lhs, rhs), (lhs, plain[1]), (plain[0], rhs)):
+        check_products(a, *plain, sddmm(a, left, right, backend=backend))
+    assert np.array_equal(lhs, plain[0]) and np.array_equal(rhs, plain[1])
+
+
+def test_explain_says_when_an_operand_is_copied_and_when_it_is_read_in_place():
     a, b = sparse(), dense(13, 12)
+    lhs = dense(9, 12)
+    both = plan_sddmm(a, lhs[:, ::-1], np.asfortranarray(b), backend="emulator").explain()
+    assert "copied to contiguous memory on each call: lhs and rhs" in both
+    assert "copied" not in plan_sddmm(a, lhs[:, 1:9], b[:, 4:], backend="emulator").explain()
     assert "copied" not in plan_spmm(a, b[:, 1:9], backend="emulator").explain()
     assert (
         "copied to contiguous memory on each call: b"
@@ -53,8 +68,10 @@ def test_explain_says_when_b_is_copied_and_when_it_is_read_in_place():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_read_only_operands_are_read(backend):
     a, b = sparse(), dense(13, 4)
-    a.data.flags.writeable = b.flags.writeable = False
+    lhs = dense(9, 4)
+    a.data.flags.writeable = b.flags.writeable = lhs.flags.writeable = False
     check(a, b, spmm(a, b, backend=backend))
+    check_products(a, lhs, b, sddmm(a, lhs, b, backend=backend))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -78,6 +95,8 @@ def test_operands_that_start_between_two_addresses_of_a_float32_are_copied(backe
     a, b = as_csr(sparse()), dense(13, 4)
     check(a, b, spmm(a, unaligned(b), backend=backend))
     check(a, b, spmm(a.with_values(unaligned(a.values)), b, backend=backend))
+    lhs = dense(9, 4)
+    check_products(a, lhs, b, sddmm(a, unaligned(lhs), unaligned(b), backend=backend))
 
 
 def test_a_csr_multiplies_with_the_operator_of_matrices():

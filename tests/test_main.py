@@ -46,8 +46,38 @@ def test_a_tree_that_is_not_there_is_an_error_not_a_look_alike(tmp_path, capsys,
     assert f"{ROOT_VARIABLE} is" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("n", ["0", "-4", "many", "30", "²", "3000000000"])
-def test_a_size_that_is_none_is_refused(n, capsys):
+@pytest.mark.parametrize("command", ["demo", "check"])
+@pytest.mark.parametrize("n", ["0", "-4", "many", "²", "3000000000"])
+def test_a_size_that_is_none_is_refused(n, command, capsys):
     with pytest.raises(SystemExit):
-        main(["demo", "--n", n])
-    assert "not a multiple of 4" in capsys.readouterr().err
+        main([command, "--n", n])
+    assert "is not a whole number from 1 to 65536" in capsys.readouterr().err
+
+
+def test_the_demo_wants_whole_vectors(capsys):
+    with pytest.raises(SystemExit):
+        main(["demo", "--n", "30"])
+    assert "30 is not a multiple of 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("op, variant", [("spmm", "vector=4, stage=True"), ("sddmm", "work=strips,vector=2")])
+def test_a_variant_can_be_checked_on_a_matrix_of_the_zoo_or_of_a_file(op, variant, tree, capsys):
+    file = str(tree / LAYER)
+    options = ["--op", op, "--variant", variant, "--matrix", "one_giant_row", "--matrix", file, "--n", "9"]
+    assert main(["check", *options]) == 0
+    assert "2 agree with float64" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--variant", "vector=3"], "vector is '3'; it must be one of 1, 2, 4"),
+        (["--variant", "vectors=4"], "vectors"),
+        (["--variant", "roma"], "toggle=value"),
+        (["--matrix", "giant"], "one_giant_row"),
+        (["--matrix", "gone.smtx"], "gone.smtx"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(options, message, capsys):
+    assert main(["check", *options]) == 2
+    assert message in capsys.readouterr().err

@@ -1,16 +1,30 @@
 """Plans, backends, and kernels of one's own."""
 
+import gc
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pytest
 from operands import BACKENDS, A, B, check, dense, refused, sparse
+from protocols import check_products
 
 import sparsekern as sk
-from sparsekern import EmulatorError, SpmmVariant, plan_spmm, spmm
+from sparsekern import (
+    EmulatorError,
+    SddmmVariant,
+    SpmmVariant,
+    as_topology,
+    plan_sddmm,
+    plan_spmm,
+    sddmm,
+    spmm,
+)
 from sparsekern.foreign import as_csr
 from sparsekern.machine import backends
+
+LHS, RHS = dense(9, 6, seed=4), B  # for the structure of A
 
 
 def test_a_structure_is_pickled_without_its_plans():
@@ -28,6 +42,17 @@ def test_what_a_kernel_does_not_write_is_nan_even_where_memory_held_the_answer()
 
     out = spmm(A, B, backend="emulator")
     assert np.isnan(spmm(A, B, make=forgets, out=out, backend="emulator")).all()
+
+
+def test_sampled_products_that_a_kernel_does_not_write_are_nan_too():
+    def forgets(variant, types):
+        def kernel(order, starts, offsets, columns, lhs, ld_lhs, rhs, ld_rhs, out, positions, k, s, t, u):
+            return
+
+        return kernel
+
+    out = sddmm(A, LHS, RHS, backend="emulator").data
+    assert np.isnan(sddmm(A, LHS, RHS, make=forgets, out=out, backend="emulator").data).all()
 
 
 def test_a_kernel_that_writes_to_an_input_is_an_error():
@@ -89,6 +114,33 @@ def test_a_plan_runs_other_operands_of_the_same_layout_and_refuses_others(backen
         plan(a.values, B, out=out)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_plan_of_sddmm_runs_other_operands_of_the_same_layout_and_refuses_others(backend):
+    plan = plan_sddmm(A, LHS, RHS, backend=backend)
+    values = plan(LHS * 3, RHS + 1)
+    check_products(A, LHS * 3, RHS + 1, as_csr(A).with_values(values))
+    out = np.zeros(A.nnz, np.float32)
+    assert plan(LHS, RHS, out=out) is out
+    check_products(A, LHS, RHS, as_csr(A).with_values(out))
+    with pytest.raises(ValueError, match=r"lhs has shape \(8, 6\).*this plan is for \(9, 6\)"):
+        plan(LHS[1:], RHS)
+    with pytest.raises(ValueError, match=r"rhs has shape \(13, 5\).*this plan is for \(13, 6\)"):
+        plan(LHS, RHS[:, :5])
+    with pytest.raises(ValueError, match=r"rhs has shape.*strides.*with leading dimension 6"):
+        plan(LHS, dense(13, 8)[:, :6])
+    with pytest.raises(ValueError, match="lhs has shape.*strides"):
+        plan(np.asfortranarray(LHS), RHS)
+    with pytest.raises(TypeError, match="lhs has dtype float64"):
+        plan(LHS.astype(np.float64), RHS)
+    with pytest.raises(ValueError, match=rf"out has shape \({A.nnz - 1},\).*this plan is for"):
+        plan(LHS, RHS, out=out[1:])
+    with pytest.raises(ValueError, match="out has shape.*strides.*contiguous"):
+        plan(LHS, RHS, out=np.zeros(2 * A.nnz, np.float32)[::2])
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out is read-only"):
+        plan(LHS, RHS, out=out)
+
+
 def test_a_plan_is_made_once_for_a_structure_and_explains_itself():
     a = as_csr(A)
     plan = plan_spmm(a, B, backend="emulator")
@@ -96,6 +148,42 @@ def test_a_plan_is_made_once_for_a_structure_and_explains_itself():
     text = plan.explain()
     for part in ("(9 x 13", "make_spmm", "vector=2", "grid", "threads", "emulator", str(plan.variant)):
         assert part in text
+
+
+def test_a_plan_of_sddmm_is_made_once_for_a_structure_and_explains_itself():
+    plan = plan_sddmm(A, LHS, RHS, backend="emulator")
+    assert plan_sddmm(as_csr(A), LHS + 1, RHS + 1, backend="emulator") is plan
+    text = plan.explain()
+    for part in ("(9 x 6) times (13 x 6)", "make_sddmm", "vector=2", "grid", "emulator", str(plan.variant)):
+        assert part in text
+
+
+def used(a, backend):
+    """Two plans of `a`, after calls that leave it with more of them."""
+    for toggles in ({}, dict(bin=True), dict(tile_nnz=8, work="strips")):
+        variant = SddmmVariant(rows_per_block=4, **toggles) if toggles else None
+        result = sddmm(a, LHS, RHS, variant, backend=backend)
+        spmm(result, B, backend=backend)
+        spmm(a, B, SpmmVariant(rows_per_block=4, bundle=True), backend=backend)
+    return plan_spmm(a, B, backend=backend), plan_sddmm(a, LHS, RHS, backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_structure_is_freed_at_once_though_it_has_plans_and_results(ours, backend):
+    used(sparse(), backend)  # compiles: what Numba leaves for the collector holds the frames of its callers
+    a = sparse()
+    if ours:
+        a = sk.Csr.from_arrays(a.indptr, a.indices, a.data, a.shape)
+    alive = weakref.ref(as_topology(a))
+    gc.disable()
+    try:
+        _, plan = used(a, backend)
+        del a
+        assert alive() is None
+        check_products(A, LHS, RHS, as_csr(A).with_values(plan(LHS, RHS)))
+    finally:
+        gc.enable()
 
 
 def test_a_structure_keeps_a_bounded_number_of_plans():
@@ -121,3 +209,19 @@ def test_the_kernel_takes_a_batch_with_strides():
     check(a, b[0], c[0, :, :6])
     check(a.with_values(values[1]), b[1], c[1, :, :6])
     assert np.isnan(c[:, :, 6:]).all()
+
+
+def test_the_sddmm_kernel_takes_a_batch_with_strides():
+    from sparsekern import Types, make_sddmm
+    from sparsekern.machine.emulator import emulate
+
+    t, variant = as_topology(A), SddmmVariant(vector=2, tile_nnz=8, rows_per_block=4)
+    lhs, rhs = dense(2, 9, 6), dense(2, 13, 8, seed=4)
+    out = np.full((2, t.nnz + 3), np.nan, np.float32)
+    none = t.columns[:0]
+    arguments = [none, t.offsets[:0], t.offsets, t.columns, lhs.ravel(), 6, rhs.ravel(), 8, out.ravel(), 9, 6]
+    strides = [9 * 6, 13 * 8, t.nnz + 3]
+    emulate(make_sddmm(variant, Types()), (3, 2, 2), variant.block, [*arguments, *strides], outputs=(8,))
+    for i in range(2):
+        check_products(A, lhs[i], rhs[i, :, :6], sk.Csr(t, out[i, : t.nnz]))
+    assert np.isnan(out[:, t.nnz :]).all()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparsekern.reference import error, spmm_reference, tolerance
+from sparsekern import Topology
+from sparsekern.reference import error, sddmm_reference, spmm_reference, tolerance
 
 A = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [0, 3, -3]], np.float32))
 B = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -15,6 +16,17 @@ def test_the_reference_is_scipy_s_in_float64():
     c, scale = REFERENCE
     assert c.dtype == np.float64 and np.array_equal(c, A.toarray() @ B)
     assert np.array_equal(scale, abs(A.toarray()) @ B)
+
+
+def test_the_reference_of_sampled_products_is_numpy_s_in_float64_and_0_outside_of_rows():
+    offsets, columns = np.array([1, 3, 3, 4], np.int32), np.array([9, 2, 0, 1, 9], np.int32)
+    topology = Topology(offsets, np.minimum(columns, 2), (3, 3))
+    lhs, rhs = -B, B
+    values, scale = sddmm_reference(topology, lhs, rhs)
+    products = lhs.astype(np.float64) @ rhs.T
+    expected = [0, products[0, 2], products[0, 0], products[2, 1], 0]
+    assert values.dtype == np.float64 and values.tolist() == expected
+    assert scale.tolist() == np.abs(expected).tolist()
 
 
 def test_a_right_answer_has_no_error_and_an_empty_row_none_either():

@@ -17,7 +17,7 @@ from sparsekern.machine import backends
         (A.astype(np.int32), B, TypeError, "a.data has dtype int32"),
         (A.tocsc(), B, TypeError, r"a is a csc_array.*a\.tocsr\(\)"),
         (A.tocoo(), B, TypeError, r"a is a coo_array.*a\.tocsr\(\)"),
-        (A.toarray(), B, TypeError, r"a is a ndarray.*scipy\.sparse\.csr_array\(a\)"),
+        (A.toarray(), B, TypeError, r"a is a ndarray.*scipy\.sparse\.csr_array\(a, dtype=np\.float32\)"),
         ([[1.0]], B, TypeError, "a is a list"),
         (A, B.astype(np.float64), TypeError, r"b has dtype float64.*pass b\.astype\(np\.float32\)"),
         (A, B.astype(np.float16), TypeError, "b has dtype float16"),

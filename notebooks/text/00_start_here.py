@@ -65,7 +65,7 @@ print(f"{a} @ B {b.shape}\n")
 print(f"{'':24}  --- x the least ---    per nonzero of A")
 print(f"{'':24}{'loads':>7}{'bytes':>7}{'fma':>7}{'staged':>9}{'barriers':>10}{'error':>8}")
 loads, fma, staged = {}, {}, {}
-for rung in climb(a, b, sk.LADDERS["spmm"], backend="emulator"):
+for rung in climb("spmm", a, b, backend="emulator"):
     step, counts = rung.step, rung.counts
     loads[step] = counts.accesses("global")[0] / (needed / 4)
     fma[step] = counts.fma / needed

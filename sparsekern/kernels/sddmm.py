@@ -97,23 +97,24 @@ def make_sddmm(variant, types):
             for s in range(whole * STEP + part * SUBWARP + lane, k, SPLIT * SUBWARP):
                 add_products(ELEMENT, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
 
-            # Lanes add up their sums. That of nonzero lane + i * SUBWARP ends in acc[i * SUBWARP].
-            if HALVING:  # New: reduction, a lane gives away half of what it has, and keeps half as much
-                for h in range(HALVINGS):
-                    half = SUBWARP >> (h + 1)
-                    upper = (lane & half) != 0  # whether it keeps the upper half
-                    for i in range(0, TILE_NNZ, SUBWARP):
-                        for j in range(half):
-                            a, b = acc[i + j], acc[i + j + half]
-                            given, kept = (a, b) if upper else (b, a)
-                            acc[i + j] = kept + cuda.shfl_xor_sync(mask, given, half)
-            else:  # every lane gets every sum
-                for j in range(TILE_NNZ):
-                    total = acc[j]
+            # Lanes add up their sums. That of nonzero lane + i * SUBWARP ends in acc[i * SUBWARP]. Groups of
+            # SUBWARP sums, one after another, since the compiler would not unroll one loop over 64.
+            for g in range(0, TILE_NNZ, SUBWARP):
+                if HALVING:  # New: reduction, a lane gives away half of what it has, and keeps half as much
                     for h in range(HALVINGS):
-                        total += cuda.shfl_xor_sync(mask, total, SUBWARP >> (h + 1))
-                    if j % SUBWARP == lane:
-                        acc[j // SUBWARP * SUBWARP] = total
+                        half = SUBWARP >> (h + 1)
+                        upper = (lane & half) != 0  # whether it keeps the upper half
+                        for j in range(half):
+                            a, b = acc[g + j], acc[g + j + half]
+                            given, kept = (a, b) if upper else (b, a)
+                            acc[g + j] = kept + cuda.shfl_xor_sync(mask, given, half)
+                else:  # every lane gets every sum
+                    for j in range(min(SUBWARP, TILE_NNZ)):
+                        total = acc[g + j]
+                        for h in range(HALVINGS):
+                            total += cuda.shfl_xor_sync(mask, total, SUBWARP >> (h + 1))
+                        if j == lane:
+                            acc[g] = total
 
         if SPLIT > 1:  # the sums of the parts, added in order
             partial = cuda.shared.array(PARTIAL, SUM)

@@ -49,18 +49,24 @@ def resolve_backend(wanted):
     return wanted
 
 
-def resolve_place(wanted, views):
-    """(backend, CUDA device or None) for a `backend=` argument and {name: `View`} of the operands.
-
-    Arrays on a device are computed with there; those in host memory on the current device, if on any.
-    Raises as `resolve_backend`, and ValueError for operands in two places.
-    """
+def check_one_place(views):
+    """Raises ValueError unless all of {name: `View`} lie in host memory, or all on one device."""
     (first, seen), *others = views.items()
     for name, other in others:
         if other.device != seen.device:
             raise ValueError(
                 f"operands lie in two places, {first} in {seen.place} and {name} in {other.place}; move one"
             )
+
+
+def resolve_place(wanted, views):
+    """(backend, CUDA device or None) for a `backend=` argument and {name: `View`} of the operands.
+
+    Arrays on a device are computed with there; those in host memory on the current device, if on any.
+    Raises as `resolve_backend`, and ValueError for operands in two places.
+    """
+    check_one_place(views)
+    first, seen = next(iter(views.items()))
     if seen.device is None:
         backend = resolve_backend(wanted)
         return backend, cuda.get_current_device().id if backend == "cuda" else None

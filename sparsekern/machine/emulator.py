@@ -7,11 +7,14 @@ after another; within a block each lane runs until it has to wait.
 Exact: integers wrap when stored or cast to int32, each float32 operation rounds to float32, a fused
 multiply-add rounds once. Lanes that have exited are not waited for at a barrier, as on hardware. Not as on
 a device: the compiler may fuse `x * y + z`, which here rounds twice (say `lanes.fma` and both fuse); `min`
-and `max` treat NaN as Python does; a lane that spins on memory spins forever; races go unseen.
+and `max` treat NaN as Python does; a lane that spins on memory spins forever.
 
 Watched: each access, for bounds, alignment and memory that nothing was written to (a negative index
-is out of bounds); each barrier, for lanes that never come. Arguments are copied in, and results
-copied out only when the whole launch has succeeded.
+is out of bounds); each access to shared memory, for races with what the other lanes of its block did,
+in whatever order they ran; each barrier, for lanes that never come. Unseen: races in global memory, within
+a block or between blocks, and races on paths that this launch does not take. A lane that reads too early
+may find memory that nothing was written to, and is reported for that. Arguments are copied in, and
+results copied out only when the whole launch has succeeded.
 """
 
 import gc
@@ -25,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from greenlet import getcurrent, greenlet
 
+from sparsekern.machine import races
 from sparsekern.machine.arithmetic import Float32
 from sparsekern.machine.memory import UNWRITTEN, Memory
 from sparsekern.machine.report import Counts, EmulatorError
@@ -41,11 +45,12 @@ class Dim3(NamedTuple):
 class Lane:
     """One thread of a block: its place, its greenlet, and the answer it will go on with."""
 
-    __slots__ = ("thread", "warp", "id", "greenlet", "answer")
+    __slots__ = ("number", "thread", "warp", "id", "greenlet", "answer", "clock", "known")
 
-    def __init__(self, number, thread, function):
-        self.thread, self.warp, self.id = thread, number // WARP, number % WARP
+    def __init__(self, number, thread, function, known):
+        self.number, self.thread, self.warp, self.id = number, thread, number // WARP, number % WARP
         self.greenlet, self.answer = greenlet(function), None
+        self.clock, self.known = 1, known  # see machine.races
 
 
 class Meeting:
@@ -68,9 +73,10 @@ class Machine:
 
     def __init__(self, function, grid, block):
         self.grid, self.block = Dim3(*grid), Dim3(*block)
-        threads = prod(self.block)
-        if not 1 <= threads <= MAX_THREADS:
-            raise ValueError(f"block is {tuple(block)}, {threads} threads; it must have 1 to {MAX_THREADS}")
+        size = prod(self.block)
+        if not 1 <= size <= MAX_THREADS:
+            raise ValueError(f"block is {tuple(block)}, {size} threads; it must have 1 to {MAX_THREADS}")
+        self.threads = [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(self.block)))]
         self.counts = Counts()
         self.cuda = Cuda(self)
         rebuilder = Rebuilder(self.cuda, Lanes(self.counts))
@@ -83,8 +89,8 @@ class Machine:
 
     def _run_block(self, arguments):
         self.hub, self.meetings, self.shared, self.registers = getcurrent(), {}, {}, []
-        places = [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(self.block)))]
-        lanes = [Lane(number, place, self.function) for number, place in enumerate(places)]
+        known = [0] * len(self.threads)
+        lanes = [Lane(number, place, self.function, known) for number, place in enumerate(self.threads)]
         self.counts.lanes += len(lanes)
         self.live = [0] * -(-len(lanes) // WARP)  # for each warp, the mask of lanes that have not exited
         for lane in lanes:
@@ -149,6 +155,8 @@ class Machine:
                 for lane in meeting.lanes:
                     self.lane = lane
                     lane.answer = meeting.answer(lane, meeting.payloads)
+            else:
+                races.order(meeting.lanes)
             ready += meeting.lanes
         return ready
 
@@ -182,7 +190,7 @@ class Machine:
 
     def _place(self, stack):
         """(file, line) of the innermost frame of the kernel or a helper of it."""
-        inside = ((code.co_filename, line) for code, line in stack if code in self.codes)
+        inside = ((code.co_filename, line) for code, line in stack if id(code) in self.codes)
         return next(inside, ("<unknown>", 0))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numba import cuda, from_dtype, int32, int64, types, void
 
 from sparsekern.libraries import float32_view
+from sparsekern.machine.backends import check_one_place
 from sparsekern.machine.emulator import emulate
 
 
@@ -18,6 +19,8 @@ def make_kernel(make, variant, dtypes):
     function = make(variant, dtypes)
     if not callable(function):
         raise TypeError(f"make returned {function!r}; it must return the kernel, a function")
+    if hasattr(function, "py_func"):
+        raise TypeError("make returned a jitted function; it must return a plain one: drop @cuda.jit")
     return function
 
 
@@ -55,8 +58,9 @@ class Plan(ABC):
 
     `plan(*inputs)` runs it on any inputs of that layout, in host memory or on `plan.device`, and returns a
     new array of the kind of the last one, or `out`. stream: a stream of Numba, CuPy or PyTorch, or a
-    handle; None is the current one of the library of the last input. Raises TypeError or ValueError for
-    other operands, before any launch.
+    handle; None is the current one of the library of the last input, which waits for what libraries of other
+    operands have queued, as they wait for the kernel. Raises TypeError or ValueError for other operands,
+    before any launch.
     """
 
     inputs: ClassVar[tuple]  # their names
@@ -104,7 +108,7 @@ class Plan(ABC):
         elif views[-1].device is None:
             self._through_device(*views)
         else:
-            self._launch_on(stream, *views)
+            self._launch_on(stream, views, new=out is None)
         return result
 
     def count(self, *inputs, out=None):
@@ -142,8 +146,10 @@ class Plan(ABC):
         views.append(float32_view("out", out))
         if not views[-1].writeable:
             raise ValueError("out is read-only; it must be writeable")
-        for name, seen in zip((*self.inputs, "out"), views, strict=True):
+        named = dict(zip((*self.inputs, "out"), views, strict=True))
+        for name, seen in named.items():
             self._check(name, seen)
+        check_one_place(named)
         return views, out
 
     @abstractmethod
@@ -202,15 +208,18 @@ class Plan(ABC):
             self.launch(*map(_to_device, inputs), result)
             self._copy_out(result.copy_to_host(), views[-1])
 
-    def _launch_on(self, stream, *views):
+    def _launch_on(self, stream, views, new):
         with cuda.gpus[self.device]:
-            if stream is None:
-                stream = views[-2].library.stream(self.device)
-                for other in {seen.library.stream(self.device) for seen in views} - {stream}:
-                    event = cuda.event(timing=False)
-                    event.record(cuda.external_stream(other))
-                    event.wait(cuda.external_stream(stream))
-            self.launch(*self.flat(*views), stream=cuda.external_stream(_handle(stream)))
+            streams = [seen.library.stream(self.device) for seen in views]
+            if stream is None:  # after all that the libraries have queued, and before what they queue next
+                stream, before, after = streams[-2], streams, streams
+            else:  # in the hands of the caller; but the memory of a new output may still be in use
+                stream, before, after = _handle(stream), streams[-1:] if new else (), ()
+            for other in {*before} - {stream}:
+                _wait(stream, other)
+            self.launch(*self.flat(*views), stream=cuda.external_stream(stream))
+            for other in {*after} - {stream}:
+                _wait(other, stream)
 
     @abstractmethod
     def _copy_out(self, result, out):
@@ -222,7 +231,7 @@ class Plan(ABC):
         where = "the emulator" if self.device is None else f"cuda:{self.device}"
         lines = [
             f"{self.title()}, on {where}",
-            f"kernel: {self.make.__module__}.{self.make.__qualname__}",
+            f"kernel: {self.make.__module__}.{getattr(self.make, '__qualname__', self.make)}",
             f"variant: {v}",
             f"why: {self.reason}",
             f"grid {self.grid}, block {self.block} = {v.threads} threads, "
@@ -237,13 +246,26 @@ class Plan(ABC):
         return "\n".join(lines)
 
 
+def _wait(stream, other):
+    """Lets what is queued on `stream` from now on come after what is queued on `other`; both are handles."""
+    event = cuda.event(timing=False)
+    event.record(cuda.external_stream(other))
+    event.wait(cuda.external_stream(stream))
+
+
 def _handle(stream):
     """The handle of a stream of Numba, CuPy, PyTorch, or of anything with `__cuda_stream__`."""
+    handle = stream
     for name in ("ptr", "cuda_stream", "handle"):
-        stream = getattr(stream, name, stream)
-    if hasattr(stream, "__cuda_stream__"):
-        stream = stream.__cuda_stream__()[1]
-    return int(getattr(stream, "value", stream) or 0)
+        handle = getattr(handle, name, handle)
+    if hasattr(handle, "__cuda_stream__"):
+        handle = handle.__cuda_stream__()[1]
+    try:
+        return int(getattr(handle, "value", handle) or 0)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"stream is {stream!r}; it must be a stream of Numba, CuPy or PyTorch, or the handle of one"
+        ) from None
 
 
 def _to_device(array):

@@ -18,9 +18,9 @@ class Memory:
     dtype: a NumPy dtype in CASTS. skew: elements from an address aligned for any vector to the first cell.
     """
 
-    def __init__(self, fail, name, space, cells, dtype, skew, writeable=True):
+    def __init__(self, fail, name, space, cells, dtype, skew, writeable=True, watch=None):
         self.fail, self.name, self.space, self.cells, self.skew = fail, name, space, cells, skew
-        self.writeable, self.unwritten = writeable, UNWRITTEN in cells
+        self.writeable, self.unwritten, self.watch = writeable, UNWRITTEN in cells, watch
         self.dtype, self.cast = dtype, CASTS[dtype]
         self.zero = self.cast(0)
         self.loads = [0] * (WIDEST + 1)  # accesses by width in elements
@@ -33,16 +33,14 @@ class Memory:
     def size(self):
         return len(self.cells)
 
-    def load(self, index, width):
-        """`width` elements from `index` on, as one access."""
-        return load_if(True, self, index, width)
-
     def store(self, index, fragment):
         """The elements of `fragment` to `index` on, as one access."""
         width = len(fragment)
         if index < 0 or index + width > len(self.cells) or (self.skew + index) % width or not self.writeable:
             self.refuse("written", index, width)
         self.stores[width] += 1
+        if self.watch:
+            self.watch.see("written", index, width)
         self.cells[index : index + width] = map(self.cast, fragment)
 
     def __getitem__(self, index):
@@ -60,12 +58,16 @@ class Memory:
         self.loads[1] += 1
         if value is UNWRITTEN:
             self.fail("unwritten", f"{self.span(index, 1)} read before it was written")
+        if self.watch:
+            self.watch.see("read", index, 1)
         return value
 
     def __setitem__(self, index, value):
         if index < 0 or index >= len(self.cells) or not self.writeable:
             self.refuse("written", index, 1)
         self.stores[1] += 1
+        if self.watch:
+            self.watch.see("written", index, 1)
         self.cells[index] = self.cast(value)
 
     def span(self, index, width):
@@ -91,6 +93,8 @@ def load_if(wanted, array, index, width):
     array.loads[width] += 1
     if array.unwritten and UNWRITTEN in fragment:
         array.fail("unwritten", f"{array.span(index, width)} read before it was written")
+    if array.watch:
+        array.watch.see("read", index, width)
     return fragment
 
 

@@ -29,7 +29,7 @@ class SpmmPlan(Plan):
 
     def new_output(self, library, device):
         p = self.problem
-        return library.empty((p.m, p.c.ld), device)[:, : p.n]
+        return library.new((p.m, p.c.ld), device)[:, : p.n]
 
     def _copy_out(self, result, out):
         strides = (self.problem.c.ld * result.itemsize, result.itemsize)
@@ -73,10 +73,8 @@ class SddmmPlan(Plan):
         return (*structure, lhs, p.lhs.ld, rhs, p.rhs.ld, out, self.positions, p.k, 0, 0, 0)
 
     def new_output(self, library, device):
-        out = library.empty((self.stored,), device)
-        if self.stored > self.problem.nnz:
-            out[:] = 0  # where the topology owns nothing
-        return out
+        owns_all = self.stored == self.problem.nnz
+        return library.new((self.stored,), device, zero=not owns_all)  # 0 where the topology owns nothing
 
     def _copy_out(self, result, out):
         out.array[self.window] = result[self.window]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 class EmulatorError(RuntimeError):
     """A kernel did what hardware would not survive or does not define.
 
-    kind: "out of bounds", "misaligned", "unwritten", "read-only", "deadlock", "collective",
+    kind: "out of bounds", "misaligned", "unwritten", "read-only", "race", "deadlock", "collective",
     "unsupported" or "exception". line: of the kernel's source `file`. block, thread: (x, y, z).
     """
 

@@ -3,6 +3,7 @@
 import builtins
 import dis
 import sys
+from functools import partial
 from itertools import chain
 from types import CellType, CodeType, FunctionType, SimpleNamespace
 
@@ -12,6 +13,7 @@ from numba import cuda as compiled_cuda
 from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
 from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy, dot, load_if
+from sparsekern.machine.races import Watch
 from sparsekern.variants import WARP
 
 DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
@@ -21,7 +23,7 @@ TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by nam
 class Lanes(SimpleNamespace):
     """The `lanes` of emulated kernels: `PRIMITIVES` here, what is composed of them rebuilt."""
 
-    load = staticmethod(Memory.load)
+    load = staticmethod(partial(load_if, True))
     load_if = staticmethod(load_if)
     store = staticmethod(Memory.store)
     take = staticmethod(Registers.take)
@@ -70,7 +72,7 @@ class Cuda:
         """One array a block for each place in the program that asks; aligned as asked and no better."""
         machine, frame = self._machine, sys._getframe(1)
         key, caller = [], frame
-        while caller and caller.f_code in machine.codes:  # helpers are inlined: an array for each call
+        while caller and id(caller.f_code) in machine.codes:  # helpers are inlined: an array for each call
             key += caller.f_code, caller.f_lasti
             caller = caller.f_back
         key = tuple(key)
@@ -79,7 +81,8 @@ class Cuda:
             skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
             name = f"shared array (line {frame.f_lineno})"
             cells = [UNWRITTEN] * self._size(shape)
-            machine.shared[key] = Memory(machine.fail, name, "shared", cells, dtype, skew)
+            watch = Watch(machine, name, len(cells))
+            machine.shared[key] = Memory(machine.fail, name, "shared", cells, dtype, skew, watch=watch)
         return machine.shared[key]
 
     def _local_array(self, shape, dtype, alignment=None):
@@ -156,7 +159,7 @@ class Rebuilder:
 
     def __init__(self, cuda, lanes):
         self.cuda, self.lanes = cuda, lanes
-        self.codes = set()  # of all rebuilt functions
+        self.codes = {}  # of all rebuilt functions, by id: to hash a code object takes long
         self._helpers = {}
         self._translated = {
             id(getattr(compiled_lanes, n)): getattr(lanes, n) for n in compiled_lanes.PRIMITIVES
@@ -165,9 +168,9 @@ class Rebuilder:
     def rebuild(self, function):
         function = getattr(function, "py_func", function)
         code = function.__code__
-        codes = set(_nested(code))
+        codes = list(_nested(code))
         if function.__module__ != compiled_lanes.__name__:
-            self.codes |= codes
+            self.codes |= {id(code): code for code in codes}
         instructions = chain.from_iterable(map(dis.get_instructions, codes))
         names = {i.argval for i in instructions if i.opname == "LOAD_GLOBAL"}
         globals_ = {

@@ -1,0 +1,123 @@
+"""A kernel put to the test: the zoo, the emulator's watch, and float64, in a few seconds.
+
+Dense operands hold NaN and Inf wherever the sparse matrix touches nothing, and outputs start as NaN, so
+that a kernel which lets a masked lane contribute, or forgets an element, is found out.
+"""
+
+from inspect import signature
+
+import numpy as np
+
+from sparsekern.foreign import as_csr
+from sparsekern.kernels import make_sddmm, make_spmm
+from sparsekern.ladders import LADDERS
+from sparsekern.machine.launch import SIGNATURES
+from sparsekern.machine.report import EmulatorError
+from sparsekern.ops import sddmm, spmm
+from sparsekern.problem import Types
+from sparsekern.reference import error, sddmm_reference, spmm_reference, tolerance
+from sparsekern.variants import VariantError
+from sparsekern.zoo import ZOO
+
+WIDTH = {"spmm": 74, "sddmm": 142}  # columns of the dense operands: several steps, and a last one not whole
+SHOWN = 3  # failures printed in full
+
+
+def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="emulator"):
+    """Runs a kernel over hard matrices and prints a short verdict; whether it passed.
+
+    make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op`. op:
+    "spmm" or "sddmm"; None is told from `variant`, or from the kernel. matrices: {name: CSR matrix}; None is
+    the zoo. n: columns of the dense operands; None is a number that fills no tile. backend: "cuda" compares
+    with float64 alone, and is for compute-sanitizer.
+
+    A matrix passes if nothing is reported (see `EmulatorError`) and every element agrees with float64 within
+    `reference.tolerance`. One that the variant cannot run is named with the reason, and fails nothing.
+
+    Raises TypeError if `make` fits no operation, or `variant` not `op`.
+    """
+    op = _operation(make, variant, op)
+    make = make or {"spmm": make_spmm, "sddmm": make_sddmm}[op]
+    variant = variant or LADDERS[op][-1][1]
+    if variant.op != op:
+        raise TypeError(f"variant is a {type(variant).__name__}; it must be one of {op}")
+    if matrices is None:
+        matrices = {name: specimen.make() for name, specimen in ZOO.items()}
+    run, failures, refusals, worst = _RUNS[op], {}, {}, 0.0
+    for name, a in matrices.items():
+        try:
+            found, allowed = run(as_csr(a), n or WIDTH[op], variant, make=make, backend=backend)
+        except VariantError as refusal:
+            refusals[name] = refusal
+        except EmulatorError as report:
+            failures[name] = report
+        else:
+            worst = max(worst, found / allowed)
+            if not found <= allowed:
+                failures[name] = f"wrong: error {found:.1e} of |A| |B|, allowed are {allowed:.1e}"
+    print(f"{make.__qualname__}, {variant}: {len(matrices)} matrices")
+    for name, failure in list(failures.items())[:SHOWN]:
+        why = f" ({ZOO[name].why})" if name in ZOO else ""
+        print(f"FAILED on {name}{why}\n  {failure}")
+    if len(failures) > SHOWN:
+        print(f"... and on {len(failures) - SHOWN} more: {', '.join(list(failures)[SHOWN:])}")
+    for name, refusal in refusals.items():
+        print(f"cannot run {name}: {refusal}")
+    passed = len(matrices) - len(failures) - len(refusals)
+    if passed:
+        watched = "; nothing reported" if backend == "emulator" else ""
+        print(f"{passed} agree with float64, largest error {worst:.1%} of what is allowed{watched}")
+    return not failures and passed > 0
+
+
+def _operation(make, variant, op):
+    if op is not None or variant is not None:
+        op = op or getattr(variant, "op", variant)
+        if op not in LADDERS:
+            raise TypeError(f"op is {op!r}; it must be one of {', '.join(LADDERS)}")
+        return op
+    if make is None:
+        raise TypeError("make, variant and op are all None; one must say what to check")
+    for op, ladder in LADDERS.items():
+        try:
+            function = make(ladder[-1][1], Types())
+        except AttributeError:  # a toggle that variants of this operation do not have
+            continue
+        if callable(function) and len(signature(function).parameters) == len(SIGNATURES[op](Types()).args):
+            return op
+    raise TypeError("make returns a kernel with the parameters of neither spmm nor sddmm: pass op")
+
+
+def _dense(rows, touched, columns, rng):
+    """(rows, columns) float32, padded to whole vectors; NaN and Inf in turn in rows that nothing touches."""
+    padded = rng.standard_normal((rows, -(-columns // 4) * 4), np.float32)
+    untouched = np.setdiff1d(np.arange(rows), touched)
+    padded[untouched] = np.resize([np.nan, np.inf], len(untouched))[:, None]
+    return padded[:, :columns]
+
+
+def _window(a):
+    offsets = a.topology.offsets
+    return slice(int(offsets[0]), int(offsets[-1]))
+
+
+def _run_spmm(a, n, variant, **options):
+    """(error, what it may be) of a run."""
+    b = _dense(a.shape[1], a.topology.columns[_window(a)], n, np.random.default_rng(1))
+    out = np.full((a.shape[0], -(-n // 4) * 4), np.nan, np.float32)[:, :n]
+    spmm(a, b, variant, out=out, **options)
+    return error(out, *spmm_reference(a, b)), tolerance(a.topology.row_lengths.max(initial=0))
+
+
+def _run_sddmm(a, n, variant, **options):
+    rng, lengths = np.random.default_rng(1), a.topology.row_lengths
+    lhs = _dense(a.shape[0], np.flatnonzero(lengths), n, rng)
+    rhs = _dense(a.shape[1], a.topology.columns[_window(a)], n, rng)
+    out = np.full(a.topology.stored, np.nan, np.float32)
+    sddmm(a.topology, lhs, rhs, variant, out=out, **options)
+    reference, scale = sddmm_reference(a, lhs, rhs)
+    kept = _window(a)
+    return error(out[kept], reference[kept], scale[kept]), tolerance(n)
+
+
+_RUNS = {"spmm": _run_spmm, "sddmm": _run_sddmm}
