@@ -105,11 +105,11 @@ def _variant(op, text):
     kind, toggles = KINDS[op], {}
     for word in text.split(","):
         name, equals, value = word.strip().partition("=")
-        if not equals:
-            raise VariantError(f"variant is {text!r}; it must be toggle=value,toggle=value: see {word!r}")
+        if not equals or name in toggles:
+            raise VariantError(f"variant is {text!r}; it must be toggle=value,... with each toggle once")
         known = kind.__dataclass_fields__.get(name)
         choices = known.metadata["choices"] if known else ()
-        toggles[name] = next((choice for choice in choices if str(choice) == value), value)
+        toggles[name] = next((choice for choice in choices if str(choice).lower() == value.lower()), value)
     return kind(**toggles)
 
 

@@ -15,14 +15,11 @@ from sparsekern.libraries import CUPY, NUMPY, TORCH, Library, check_no_gradient,
 
 
 class _Kind(ABC):
-    """A library's sparse matrices. `to_csr`, `from_dense`, `cast`: how its users convert one to CSR, make one
-    of a dense array, and convert one to float32.
-    """
+    """A library's sparse matrices. `to_csr`, `from_dense`: how its users convert one, or a dense array."""
 
     library: Library  # of the arrays that they are made of
     from_dense = "scipy.sparse.csr_array({name}, dtype=np.float32)"
     to_csr = "{name}.tocsr()"
-    cast = "pass {name}.astype(np.float32)"
     values = "{name}.data"
 
     @abstractmethod
@@ -44,6 +41,12 @@ class _Kind(ABC):
 class _SciPy(_Kind):
     library = NUMPY
 
+    def like(self, a, values):
+        result = super().like(a, values)
+        if len(result.data) == len(values):  # SciPy cuts what no row owns, and copies what is a small slice
+            result.data = values
+        return result
+
     def owns(self, a):
         return sp.issparse(a)
 
@@ -64,7 +67,6 @@ class _CuPy(_Kind):
 class _Torch(_Kind):
     library = TORCH
     to_csr = "{name}.to_sparse_csr()"
-    cast = "pass {name}.float()"
     values = "{name}.values()"
 
     def owns(self, a):
@@ -84,13 +86,13 @@ class _Torch(_Kind):
 
 
 KINDS = (_SciPy(), _CuPy(), _Torch())
-_known = {}  # id of a foreign matrix -> (weak reference, its offsets and columns, Topology)
+_known = {}  # id of a foreign matrix -> (weak reference, its offsets and columns, their memory, Topology)
 
 
 def as_csr(a, name="a"):
     """`a` as a `Csr`: itself, or a CSR matrix of SciPy, CuPy or PyTorch, wrapped without copying its values.
 
-    A foreign structure is checked and wrapped once, and remembered by the identity of the matrix and the
+    A foreign structure is copied and checked once, and remembered by the identity of the matrix and the
     memory of its arrays. Whoever edits these in place (`sort_indices` and `sum_duplicates` do) calls
     `invalidate`. 64-bit column indices are converted, once.
 
@@ -103,14 +105,16 @@ def as_csr(a, name="a"):
     kind = _kind_of(name, a)
     topology = _wrapped(name, a, kind)
     values = kind.parts(a)[2]
-    float32_view(kind.values.format(name=name), values, kind.cast.format(name=name))
+    float32_view(kind.values.format(name=name), values, f"pass {kind.library.cast.format(name=name)}")
     return Csr(topology, values)
 
 
 def as_topology(a, name="topology"):
     """The `Topology` of `a`: itself, that of a `Csr`, or of a CSR matrix as for `as_csr`, of any dtype."""
-    if isinstance(a, (Topology, Csr)):
-        return getattr(a, "topology", a)
+    if isinstance(a, Topology):
+        return a
+    if isinstance(a, Csr):
+        return a.topology
     return _wrapped(name, a, _kind_of(name, a))
 
 
@@ -120,7 +124,8 @@ def like(a, topology, values):
         return Csr(topology, values)
     kind = _kind_of("topology", a)
     result = kind.like(a, values)
-    _remember(result, kind, topology)
+    if tuple(kind.parts(result)[1].shape) == (topology.stored,):  # as it is, unless SciPy has cut it
+        _remember(result, kind, topology)
     return result
 
 
@@ -132,6 +137,19 @@ def library_of(a):
 def place_of(a):
     """A `View` that tells where the matrix `a` lies; None for a `Topology` or `Csr`, which is anywhere."""
     return None if isinstance(a, (Topology, Csr)) else view("a", _kind_of("a", a).parts(a)[0])
+
+
+def check_sparse_first(name, first, other_name, other):
+    """Raises TypeError if `other` is in CSR and `first`, which should be, is not."""
+    if _in_csr(other) and not _in_csr(first):
+        raise TypeError(
+            f"{name} is a {type(first).__name__} and {other_name} is in CSR; the sparse matrix comes first: "
+            "swap them"
+        )
+
+
+def _in_csr(a):
+    return isinstance(a, (Topology, Csr)) or any(kind.owns(a) and kind.is_csr(a) for kind in KINDS)
 
 
 def invalidate(a):
@@ -157,11 +175,12 @@ def _kind_of(name, a):
 def _wrapped(name, a, kind):
     if kind.library is TORCH:
         check_no_gradient(name, a)
-    owner, known, topology = _known.get(id(a), (lambda: None, (), None))
+    owner, _, memory, topology = _known.get(id(a), (lambda: None, (), None, None))
     offsets, columns, _ = kind.parts(a)
-    if owner() is not a or _memory(offsets, columns) != _memory(*known) or topology.shape != tuple(a.shape):
-        columns = _narrow(to_host("columns", columns), a.shape[1])
-        topology = Topology(to_host("offsets", offsets), columns, tuple(a.shape))
+    if owner() is not a or _memory(offsets, columns) != memory or topology.shape != tuple(a.shape):
+        # Copies, so that nobody's edit in place reaches results that share the topology.
+        columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
+        topology = Topology(to_host("offsets", offsets).copy(), columns, tuple(a.shape))
         _remember(a, kind, topology)
     return topology
 
@@ -169,7 +188,7 @@ def _wrapped(name, a, kind):
 def _remember(a, kind, topology):
     # Holding the arrays keeps their memory from being handed out again: an address is an identity.
     key, parts = id(a), kind.parts(a)[:2]
-    _known[key] = (weakref.ref(a, lambda _: _known.pop(key, None)), parts, topology)
+    _known[key] = (weakref.ref(a, lambda _: _known.pop(key, None)), parts, _memory(*parts), topology)
 
 
 def _memory(*parts):

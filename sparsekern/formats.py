@@ -96,6 +96,11 @@ class Topology:
         """Length of `columns` and of any values: at least `nnz`."""
         return len(self.columns)
 
+    @property
+    def owned(self):
+        """slice: the positions of values that belong to a row."""
+        return slice(int(self.offsets[0]), int(self.offsets[-1]))
+
     @cached_property
     def nnz(self):
         return int(self.offsets[-1] - self.offsets[0])
@@ -128,7 +133,7 @@ class Topology:
         block, `bin` launches the blocks with the most work first. Both: longest row first.
         """
         key = bundle, bin, rows_per_block
-        return self.derive(("row order", *key), lambda: _ordered(self.row_lengths, *key))
+        return self.derive(("row order", *key), lambda: _frozen(_ordered(self.row_lengths, *key)))
 
     def strips(self, tile_nnz, bundle, bin, strips_per_block):
         """(rows, starts): every row cut into strips of at most `tile_nnz` nonzeros, in order of work.
@@ -149,7 +154,12 @@ def _strips(offsets, tile_nnz, *order):
     first = np.cumsum(strips_of) - strips_of  # (m,) strip that each row begins with
     starts = offsets[rows] + (np.arange(len(rows)) - first[rows]) * tile_nnz
     order = _ordered(np.minimum(offsets[rows + 1] - starts, tile_nnz), *order)
-    return rows[order], starts[order].astype(offsets.dtype)
+    return _frozen(rows[order]), _frozen(starts[order].astype(offsets.dtype))
+
+
+def _frozen(array):
+    array.flags.writeable = False
+    return array
 
 
 def _ordered(lengths, bundle, bin, rows_per_block):
@@ -204,8 +214,7 @@ class Csr:
     def to_scipy(self):
         """A `scipy.sparse.csr_array` of the same entries, sharing host memory where it can."""
         t = self.topology
-        kept = slice(int(t.offsets[0]), int(t.offsets[-1]))
-        parts = (to_host("values", self.values)[kept], t.columns[kept], t.offsets - t.offsets[0])
+        parts = (to_host("values", self.values)[t.owned], t.columns[t.owned], t.offsets - t.offsets[0])
         return sp.csr_array(parts, shape=t.shape)
 
     def __matmul__(self, b):

@@ -190,7 +190,7 @@ def view(name, x):
     for library in LIBRARIES:
         if library.owns(x):
             return library.view(name, x)
-    way_out = f"np.asarray({name}, dtype=np.float32)"
+    way_out = f"np.asarray({name}, dtype=np.float32)" if x is not None else "one"
     if hasattr(x, "toarray"):
         way_out = f"{name}.data" if name in ("values", "out") else f"{name}.toarray()"
     elif hasattr(x, "to_scipy"):  # a `Csr`

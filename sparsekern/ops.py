@@ -3,10 +3,11 @@
 from functools import partial
 from inspect import signature
 
-from sparsekern.foreign import as_csr, as_topology, library_of, like, place_of
+from sparsekern.arrays import View
+from sparsekern.foreign import as_csr, as_topology, check_sparse_first, library_of, like, place_of
 from sparsekern.kernels.sddmm import make_sddmm
 from sparsekern.kernels.spmm import make_spmm
-from sparsekern.libraries import float32_view, view
+from sparsekern.libraries import NUMPY, float32_view, view
 from sparsekern.machine.backends import resident_warps, resolve_place
 from sparsekern.machine.plans import PLANS
 from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem, Types
@@ -30,6 +31,7 @@ def spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
     are padded to whole vectors where those of `b` are. Raises TypeError, ValueError or `VariantError`
     before any launch.
     """
+    check_sparse_first("a", a, "b", b)
     a, b = as_csr(a), float32_view("b", b)  # here, for its shape: what speaks DLPack need not have one
     plan, (values, dense, result) = _prepare_spmm(a, b, variant, out, make, backend)
     result = plan(values, dense, out=result)
@@ -48,8 +50,8 @@ def sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backen
 
     topology: a `Topology`, a `Csr`, or a CSR matrix of SciPy, CuPy or PyTorch; its values are not used. lhs:
     (m, k), rhs: (n, k), float32 arrays as for `spmm`. variant: an `SddmmVariant`; None lets `select` choose.
-    out: a float32 array (stored,) to hold the values of the result. make: a kernel factory with the
-    signature of `make_sddmm`. backend: "cuda", "emulator" or None.
+    out: a float32 array (stored,) for the values, which the result then holds. make: a kernel factory with
+    the signature of `make_sddmm`. backend: "cuda", "emulator" or None.
 
     Returns a matrix of the type of `topology` with the same structure; for a `Topology` a `Csr`. Place,
     stream and errors are those of `spmm`.
@@ -58,7 +60,8 @@ def sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backen
     if out is None:
         out = result = plan.new_output(library_of(topology) or rhs.library, rhs.device)
     plan(lhs, rhs, out=result)
-    return like(topology, as_topology(topology), out)
+    values = result.array if library_of(topology) is NUMPY and isinstance(result, View) else out
+    return like(topology, as_topology(topology), values)
 
 
 def plan_sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backend=None):
@@ -77,14 +80,14 @@ def _prepare_spmm(a, b, variant, out, make, backend):
             f"b has shape {b.shape}; for a of shape {a.shape} it must be ({k},) or ({k}, n){hint}"
         )
     inputs = {"a's values": float32_view("a's values", a.values), "b": b.as_columns()}
-    out = _checked_output(out, (m, *b.shape[1:]), {**inputs, **_structure("a's", t)})
+    out = _checked_output(out, (m, *b.shape[1:]), inputs, t)
     if out is not None:
         out = out.as_columns()
         if out.leading_dimension() is None:
             raise ValueError(
                 f"out has strides {out.strides}; it must be row-major with columns one element apart"
             )
-    _check_options(variant, SpmmVariant, make)
+    check_options(variant, SpmmVariant, make)
     backend, device = resolve_place(backend, inputs if out is None else {**inputs, "out": out})
     (values, b), copied = _readable(inputs)
     layout = partial(Layout.of, fresh=device != b.device)
@@ -100,17 +103,15 @@ def _prepare_spmm(a, b, variant, out, make, backend):
 
 def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
     """(plan, views of lhs, rhs and out), as for SpMM."""
+    check_sparse_first("topology", topology, "rhs", rhs)
     t = as_topology(topology)
     m, n = t.shape
     inputs = {"lhs": float32_view("lhs", lhs), "rhs": float32_view("rhs", rhs)}
-    lengths = [seen.shape[0] if len(seen.shape) == 2 else None for seen in inputs.values()]
+    swapped = [seen.shape[:1] for seen in inputs.values()] == [(n,), (m,)]
     for (name, seen), length in zip(inputs.items(), (m, n), strict=True):
         if len(seen.shape) != 2 or seen.shape[0] != length:
-            hint = ""
-            if lengths == [n, m]:
-                hint = ": lhs and rhs are swapped"
-            elif len(seen.shape) == 2 and seen.shape[1] == length:
-                hint = f": pass {name}.T"
+            turned = len(seen.shape) == 2 and seen.shape[1] == length
+            hint = ": lhs and rhs are swapped" if swapped else f": pass {name}.T" if turned else ""
             raise ValueError(
                 f"{name} has shape {seen.shape}; for a topology of shape {t.shape} it must be "
                 f"({length}, k){hint}"
@@ -120,8 +121,7 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
         raise ValueError(
             f"lhs has {k} columns and rhs {other}; both must have k: row i of lhs meets row j of rhs"
         )
-    others = {**inputs, **_structure("topology's", t)}
-    out = _checked_output(out, (t.stored,), others, "the values of the result have")
+    out = _checked_output(out, (t.stored,), inputs, t, "the values of the result have")
     if out is not None and not out.contiguous:
         raise ValueError(f"out has strides {out.strides}; it must be contiguous")
     if out is not None and library_of(topology) not in (None, out.library):
@@ -129,7 +129,7 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
             f"out is {out.library.article}; to hold values of topology it must be "
             f"{library_of(topology).article}"
         )
-    _check_options(variant, SddmmVariant, make)
+    check_options(variant, SddmmVariant, make)
     places = {"topology": place_of(topology), **inputs, "out": out}
     backend, device = resolve_place(backend, {name: x for name, x in places.items() if x is not None})
     (lhs, rhs), copied = _readable(inputs)
@@ -141,7 +141,8 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
     return _plan(t, problem, variant, make, backend, device, copied), (lhs, rhs, out)
 
 
-def _check_options(variant, kind, make):
+def check_options(variant, kind, make):
+    """Raises TypeError unless `variant` is None or a `kind`, and `make` a kernel factory."""
     if variant is not None and not isinstance(variant, kind):
         what, hint = f"a {type(variant).__name__}", ""
         if isinstance(variant, dict):
@@ -149,16 +150,17 @@ def _check_options(variant, kind, make):
         elif isinstance(variant, type):
             what, hint = f"the class {variant.__name__}", f": pass {kind.__name__}()"
         raise TypeError(f"variant is {what}; it must be an {kind.__name__} or None to choose{hint}")
-    own = FACTORIES[kind.op]
-    if make is not own:
-        _check_factory(make, own)
+    if make is not FACTORIES[kind.op]:
+        check_factory(make)
+    if make in FACTORIES.values() and make is not FACTORIES[kind.op]:
+        own = FACTORIES[kind.op].__name__
+        raise TypeError(f"make is {make.__name__}; it must be a factory of this operation: {own}")
 
 
-def _check_factory(make, own):
+def check_factory(make):
+    """Raises TypeError unless `make` can be called as a kernel factory is."""
     if not callable(make):
         raise TypeError(f"make is a {type(make).__name__}; it must be a kernel factory: make(variant, types)")
-    if make in FACTORIES.values():
-        raise TypeError(f"make is {make.__name__}; it must be a factory of this operation: {own.__name__}")
     parameters = signature(make)
     try:
         parameters.bind("variant", "types")
@@ -216,14 +218,8 @@ def _extent(rows, columns, ld):
     return (rows - 1) * ld + columns if rows and columns else 0
 
 
-def _structure(whose, topology):
-    """Views of its arrays in host memory, under the names of messages."""
-    arrays = {f"{whose} columns": topology.columns, f"{whose} offsets": topology.offsets}
-    return {name: view(name, array) for name, array in arrays.items()}
-
-
-def _checked_output(out, shape, others, result="the result has"):
-    """The `View` of `out`, which may share no memory with `others`; None if there is none."""
+def _checked_output(out, shape, inputs, topology, result="the result has"):
+    """The `View` of `out`, which may share no memory with what the kernel reads; None if there is none."""
     if out is None:
         return None
     seen = float32_view("out", out, "make it with dtype float32")
@@ -232,7 +228,12 @@ def _checked_output(out, shape, others, result="the result has"):
     if not seen.writeable:
         raise ValueError("out is read-only; it must be writeable")
     if not seen.aligned:
-        raise ValueError(f"out starts at address {seen.address}; it must be a multiple of {seen.itemsize}")
+        raise ValueError(
+            f"out has address {seen.address} and strides {seen.strides}; all must be multiples of "
+            f"{seen.itemsize}"
+        )
+    structure = {"the structure's columns": topology.columns, "the structure's offsets": topology.offsets}
+    others = {**inputs, **{name: view(name, array) for name, array in structure.items()}}
     for name, other in others.items():
         if seen.overlaps(other):
             raise ValueError(f"out overlaps {name} in memory; it must have memory of its own")

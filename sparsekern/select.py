@@ -62,26 +62,28 @@ def _select_spmm(p, resident_warps):
 
 
 def _select_sddmm(p, resident_warps):
-    """Listed strips, as wide as a subwarp; a split inner dimension when they are too few to fill the GPU."""
+    """Listed strips, as wide as a subwarp, 64 threads to a block; the inner dimension of each split when the
+    strips are too few to fill the GPU.
+    """
     best = dict(work="strips", reduction="halving", bundle=True, bin=True)
     vector = max(
         (v for v in (1, 2, 4) if v <= p.k and not SddmmVariant(vector=v, tile_nnz=8, work="strips").check(p)),
         default=1,
     )
-    lanes = tile = 16 if p.k >= 1024 else 8
-    steps = p.k // (lanes * vector)
-    warps = p.rows.strips_of(tile) * lanes / 32
-    split = _power_of_two(min(steps, 4), 4) if warps < resident_warps else 1
-    rows = max(64 // (lanes * split), 4)
+    widest = f"vector={vector}: the widest that lhs, rhs and their leading dimensions allow"
     if not resident_warps:
-        lanes, tile, split, rows = 1, 32, 1, 32
+        variant = SddmmVariant(vector=vector, subwarp=1, tile_nnz=8, rows_per_block=32, **best)
+        return variant, f"{widest}; {FEW_LANES}"
+    lanes = tile = 16 if p.k >= 1024 else 8
+    warps = p.rows.strips_of(tile) * lanes / 32
+    split = _power_of_two(min(p.k // (lanes * vector), 4), 4) if warps < resident_warps else 1
+    rows = max(64 // (lanes * split), 4)
     variant = SddmmVariant(
         vector=vector, subwarp=lanes, tile_nnz=tile, rows_per_block=rows, split=split, **best
     )
-    why_split = f"{warps:.0f} warps unsplit" if resident_warps else FEW_LANES
     reason = (
-        f"vector={vector}: the widest that lhs, rhs and their leading dimensions allow; subwarp={lanes} and "
-        f"tile_nnz={tile} for k={p.k}; split={split}: {why_split}, {p.rows.strips_of(tile)} strips"
+        f"{widest}; subwarp={lanes} and tile_nnz={tile} for k={p.k}; split={split}: {warps:.0f} warps "
+        f"unsplit, {p.rows.strips_of(tile)} strips"
     )
     return variant, reason
 

@@ -280,3 +280,12 @@ class SddmmVariant(Variant):
 
 
 KINDS = {kind.op: kind for kind in (SpmmVariant, SddmmVariant)}
+
+
+def _described(toggle):
+    choices = ", ".join(map(str, toggle.metadata["choices"]))
+    return f"    {toggle.name} = {toggle.default!r}: {toggle.metadata['doc']}; one of {choices}"
+
+
+for _kind in KINDS.values():
+    _kind.__doc__ = "\n".join([_kind.__doc__, "", *map(_described, fields(_kind))])

@@ -53,10 +53,37 @@ def test_the_operation_is_told_from_the_kernel_and_a_kernel_of_neither_is_refuse
         sk.check(lambda variant, types: lambda x: None)
     with pytest.raises(TypeError, match="make, variant and op are all None"):
         sk.check()
-    with pytest.raises(TypeError, match="variant is a SpmmVariant; it must be one of sddmm"):
+    with pytest.raises(TypeError, match="variant is a SpmmVariant; it must be an SddmmVariant"):
         sk.check(variant=sk.SpmmVariant(), op="sddmm")
     with pytest.raises(TypeError, match="op is 'gemm'; it must be one of spmm, sddmm"):
         sk.check(op="gemm")
+
+
+LEADING_DIMENSIONS = [
+    (spmm_page, "batch * c_stride + row * ldc + column", "batch * c_stride + row * ldb + column"),
+    (sddmm_page, "row * ld_lhs", "row * ld_rhs"),
+]
+
+
+@pytest.mark.parametrize("page, old, new", LEADING_DIMENSIONS)
+def test_a_kernel_that_mixes_up_leading_dimensions_fails(page, old, new, capsys):
+    assert sk.check(planted(page, old, new), matrices=FEW) is False
+
+
+BESIDE = [  # stores into padding of a row of C, and into values that belong to no row of a window
+    (spmm_page, "if c + VECTOR <= n:", "if c + VECTOR <= ldc:"),
+    (
+        sddmm_page,
+        "if j < count:\n                    lanes.store(out",
+        "if j >= 0:\n                    lanes.store(out",
+    ),
+]
+
+
+@pytest.mark.parametrize("page, old, new", BESIDE)
+def test_a_kernel_that_writes_beside_the_result_fails(page, old, new, capsys):
+    assert sk.check(planted(page, old, new), matrices=FEW) is False
+    assert "out of bounds" in capsys.readouterr().out
 
 
 def test_a_matrix_that_the_variant_cannot_run_is_named_and_is_no_failure(capsys):

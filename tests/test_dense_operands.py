@@ -139,3 +139,12 @@ def test_any_small_matrix_agrees_with_scipy(data, m, k, n):
     a = sp.csr_array(data.draw(arrays(np.float32, (m, k), elements=st.just(np.float32(0)) | entries)))
     b = data.draw(arrays(np.float32, (k, n), elements=entries))
     check(a, b, spmm(a, b, backend="emulator"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_product_with_a_vector_may_go_to_a_vector_of_any_stride(backend):
+    a, b, memory = sparse(), dense(13), np.full(18, 7, np.float32)
+    for out in (memory[:9], memory[::2]):
+        assert spmm(a, b, out=out, backend=backend) is out
+        check(a, b, out)
+    assert (memory[9::2] == 7).all()

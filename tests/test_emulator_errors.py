@@ -245,3 +245,38 @@ def test_a_failed_launch_changes_nothing():
     x = np.zeros(3, np.int32)
     caught(kernel, (1,), [x], grid=(4,))
     assert not x.any()
+
+
+def test_a_dot_of_fragments_of_two_lengths_is_refused():
+    def kernel(x):
+        sums = cuda.local.array(1, float32)
+        sums[0] = float32(0)
+        lanes.dot(lanes.load(x, 0, 4), lanes.load(x, 0, 2), sums, 0)
+
+    error = caught(kernel, (1,), [np.ones(4, np.float32)])
+    assert error.kind == "unsupported" and "4 and 2 elements have no product" in str(error)
+
+
+def test_lanes_in_two_shuffles_do_not_meet():
+    def kernel(x):
+        i = cuda.threadIdx.x
+        if i % 2 == 0:
+            y = cuda.shfl_xor_sync(0xFFFFFFFF, x[i], 1)
+        else:
+            y = cuda.shfl_xor_sync(0xFFFFFFFF, x[i], 1)
+        x[i] = y
+
+    error = caught(kernel, (32,), [np.zeros(32, np.float32)])
+    first = kernel.__code__.co_firstlineno
+    assert (error.kind, error.line) == ("deadlock", first + 3)
+    assert f"16 wait in shfl_xor_sync with mask 0xffffffff at line {first + 5}" in str(error)
+
+
+def test_lanes_in_two_barriers_of_the_block_do_not_meet():
+    def kernel(x):
+        if cuda.threadIdx.x < 16:
+            cuda.syncthreads()
+        else:
+            cuda.syncthreads()
+
+    assert caught(kernel, (32,), [np.zeros(1, np.float32)]).kind == "deadlock"

@@ -253,7 +253,7 @@ def test_a_structure_of_scipy_with_wide_indices_is_converted_once(index):
     topology = as_topology(a)
     assert as_topology(a) is topology
     assert topology.columns.dtype == np.int32
-    assert np.shares_memory(topology.columns, a.indices) == (index == "int32")
+    assert not np.shares_memory(topology.columns, a.indices)  # so that an edit in place reaches nobody
 
 
 @pytest.mark.parametrize("index", ["int32", "int64"])

@@ -225,3 +225,13 @@ def test_the_sddmm_kernel_takes_a_batch_with_strides():
     for i in range(2):
         check_products(A, lhs[i], rhs[i, :, :6], sk.Csr(t, out[i, : t.nnz]))
     assert np.isnan(out[:, t.nnz :]).all()
+
+
+def test_a_plan_for_one_row_refuses_one_that_is_strided():
+    a, wide = as_csr(sparse(1, 1, 1.0)), dense(1, 16)
+    plan = plan_spmm(a, wide[:, :8].copy(), backend="emulator")
+    check(a, wide[:, :8], plan(a.values, wide[:, :8]))
+    with pytest.raises(ValueError, match="b has shape .* strides"):
+        plan(a.values, wide[:, ::2])
+    with pytest.raises(ValueError, match="out has shape .* strides"):
+        plan(a.values, wide[:, :8], out=np.zeros((1, 16), np.float32)[:, ::2])

@@ -61,6 +61,7 @@ def rows_of(topology):
     return np.split(np.arange(topology.stored), topology.offsets[1:-1])
 
 
+@settings(max_examples=60)
 @given(products(), st.randoms())
 def test_permuting_the_rows_of_a_permutes_those_of_c(operands, random):
     a, b = operands
@@ -91,7 +92,7 @@ def test_sampling_at_the_transposed_structure_with_operands_swapped_gives_the_sa
     assert np.array_equal(sample(transposed, rhs, lhs), sample(t, lhs, rhs)[numbered.data])
 
 
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(products(REALS), st.sampled_from(drawn("spmm")))
 def test_any_variant_of_spmm_agrees_with_float64(operands, variant):
     a, b = operands
@@ -99,7 +100,7 @@ def test_any_variant_of_spmm_agrees_with_float64(operands, variant):
     check(a, b, spmm(a, b, variant, out=padded[:, : b.shape[1]], backend="emulator"))
 
 
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(samples(REALS, deepest=40), st.sampled_from(drawn("sddmm")))
 def test_any_variant_of_sddmm_agrees_with_float64(operands, variant):
     t, lhs, rhs = operands

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from operands import BACKENDS, A, check, dense, sparse
-from protocols import check_products
+from protocols import Dlpack, check_products
 
-from sparsekern import Csr, SddmmVariant, Topology, as_csr, as_topology, sddmm, spmm
+from sparsekern import Csr, SddmmVariant, Topology, as_csr, as_topology, invalidate, sddmm, spmm
 from sparsekern.zoo import ZOO
 
 DEPTHS = [0, 1, 2, 3, 4, 7, 33]  # none, parts of a vector, a vector, and none a multiple of a vector
@@ -168,3 +168,34 @@ def test_there_may_be_more_rows_than_a_grid_is_tall(work):
     lhs, rhs = factors(topology, 5)
     result = sddmm(topology, lhs, rhs, SddmmVariant(work=work), backend="cuda")
     check_products(topology, lhs, rhs, result)
+
+
+def test_a_scipy_matrix_that_holds_more_than_its_rows_own_gives_a_pruned_one():
+    """SciPy's constructor cuts what lies past the last row: the result has a structure of its own."""
+    whole = ZOO["misaligned_rows"].make().to_scipy()
+    topology = sp.csr_array(whole.shape, dtype=np.float32)
+    topology.indptr = np.minimum(whole.indptr, whole.nnz - 2).astype(np.int32)
+    topology.indices, topology.data = whole.indices, whole.data
+    lhs, rhs = factors(topology, 4)
+    result = sddmm(topology, lhs, rhs, backend="emulator")
+    assert len(result.data) == whole.nnz - 2
+    spmm(result, rhs, backend="emulator")
+    check_products(sp.csr_array(result), lhs, rhs, result)
+
+
+def test_an_edit_of_the_structure_that_came_in_does_not_reach_earlier_results():
+    a = sp.csr_array((np.ones(3, np.float32), np.array([2, 0, 1]), np.array([0, 2, 3])), shape=(2, 3))
+    result = sddmm(a, *factors(a, 4), backend="emulator")
+    expected = result.toarray()
+    a.sort_indices()
+    invalidate(a)
+    assert np.array_equal(spmm(result, np.eye(3, dtype=np.float32), backend="emulator"), expected)
+
+
+def test_the_result_of_a_scipy_matrix_holds_out_itself():
+    memory = np.zeros(3 * A.nnz, np.float32)
+    result = sddmm(A, LHS, RHS, out=memory[: A.nnz], backend="emulator")
+    assert np.shares_memory(result.data, memory)
+    check_products(A, LHS, RHS, result)
+    result = sddmm(A, LHS, RHS, out=Dlpack(memory[: A.nnz]), backend="emulator")
+    assert np.shares_memory(result.data, memory)

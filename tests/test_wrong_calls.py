@@ -84,7 +84,7 @@ SPARSE_CALLS = {
         lambda: spmm(sk.as_topology(A)), TypeError, "a is a Topology", "Csr(a, values)",
     ),
     "operands swapped": (
-        lambda: spmm(B, A), TypeError, "a is a ndarray", "scipy.sparse.csr_array(a, dtype=np.float32)",
+        lambda: spmm(B, A), TypeError, "a is a ndarray and b is in CSR", "comes first: swap them",
     ),
     "b sparse": (lambda: spmm(b=sparse(13, 6)), TypeError, "b is a csr_array", "b.toarray()"),
     "b a Csr": (

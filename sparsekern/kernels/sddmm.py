@@ -24,7 +24,6 @@ def make_sddmm(variant, types):
     SWIZZLE = STRIPS or variant.bundle or variant.bin
     INDEX, SUM = (getattr(numba, name) for name in (types.index, types.acc))
 
-    STEP = SUBWARP * VECTOR  # elements of the inner dimension that a subwarp takes at a time
     RESULTS = variant.results  # sums that a lane stores, of nonzeros lane, lane + SUBWARP, ...
     STAGED = ROWS * SPLIT * TILE_NNZ  # words of shared memory for columns
     PARTIAL = ROWS * (SPLIT - 1) * RESULTS * SUBWARP  # words of shared memory for the sums of other parts
@@ -32,7 +31,6 @@ def make_sddmm(variant, types):
     HALVINGS = SUBWARP.bit_length() - 1
     PER_WARP = 32 // SUBWARP  # subwarps in a warp
     SUBWARP_MASK = lanes.FULL_MASK >> (32 - SUBWARP)  # the lanes of the first subwarp of a warp
-    ELEMENT = 1  # the width of a load where no whole vector is left
 
     @njit(inline="always")
     def add_products(width, left, right, lhs, rhs, ld_rhs, staged, slot, count, acc):
@@ -63,7 +61,7 @@ def make_sddmm(variant, types):
         first = int64(0)  # its first nonzero; int64, as offsets may be
         count = int32(0)  # its nonzeros, [0, TILE_NNZ]
         if position < positions:
-            if SWIZZLE:  # New: bundle, bin
+            if SWIZZLE:  # New: bundle, bin, and the rows of a list
                 (index,) = lanes.load(order, position, 1)
                 row = int64(index)
             if STRIPS:  # New: work, of a list that has no empty strip
@@ -87,20 +85,21 @@ def make_sddmm(variant, types):
                     lanes.store(staged, slot + j, lanes.load_if(j < count, columns, first + j, 1))
             cuda.syncwarp(mask)
 
-            # Parts take steps in turn, as long as there is a whole vector for every lane; then elements.
+            # The lanes of all parts take vectors of the inner dimension in turn, then what is left of it.
             left = batch * lhs_stride + row * ld_lhs
             right = batch * rhs_stride
-            whole = int32(k // STEP)
-            for t in range(part, whole, SPLIT):
-                s = int32(t * STEP + lane * VECTOR)  # New: vector
+            mine = int32(part * SUBWARP + lane)
+            vectors = int32(k // VECTOR)
+            for v in range(mine, vectors, SPLIT * SUBWARP):
+                s = int32(v * VECTOR)  # New: vector
                 add_products(VECTOR, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
-            for s in range(whole * STEP + part * SUBWARP + lane, k, SPLIT * SUBWARP):
-                add_products(ELEMENT, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
+            for s in range(vectors * VECTOR + mine, k, SPLIT * SUBWARP):
+                add_products(1, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
 
             # Lanes add up their sums. That of nonzero lane + i * SUBWARP ends in acc[i * SUBWARP]. Groups of
             # SUBWARP sums, one after another, since the compiler would not unroll one loop over 64.
             for g in range(0, TILE_NNZ, SUBWARP):
-                if HALVING:  # New: reduction, a lane gives away half of what it has, and keeps half as much
+                if HALVING:  # New: reduction, a lane sends half of its sums to its partner
                     for h in range(HALVINGS):
                         half = SUBWARP >> (h + 1)
                         upper = (lane & half) != 0  # whether it keeps the upper half
@@ -118,15 +117,15 @@ def make_sddmm(variant, types):
 
         if SPLIT > 1:  # the sums of the parts, added in order
             partial = cuda.shared.array(PARTIAL, SUM)
-            mine = int32(subwarp // SPLIT * (SPLIT - 1) * RESULTS * SUBWARP + lane)
+            place = int32(subwarp // SPLIT * (SPLIT - 1) * RESULTS * SUBWARP + lane)
             if part > 0 and count > 0:
                 for i in range(RESULTS):
-                    partial[mine + ((part - 1) * RESULTS + i) * SUBWARP] = acc[i * SUBWARP]
+                    partial[place + ((part - 1) * RESULTS + i) * SUBWARP] = acc[i * SUBWARP]
             cuda.syncthreads()
             if part == 0 and count > 0:
                 for other in range(SPLIT - 1):
                     for i in range(RESULTS):
-                        acc[i * SUBWARP] += partial[mine + (other * RESULTS + i) * SUBWARP]
+                        acc[i * SUBWARP] += partial[place + (other * RESULTS + i) * SUBWARP]
 
         if part == 0:
             for i in range(RESULTS):

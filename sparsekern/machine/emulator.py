@@ -121,8 +121,8 @@ class Machine:
             stack = [(frame.f_code, line) for frame, line in _raised_at(error)]
             self._raise("exception", f"{type(error).__name__}: {error}", stack, lane, error)
 
-    def meet(self, name, mask=None, payload=None, answer=None):
-        """Waits until every live lane of `mask` (None: of the block) has called the same.
+    def meet(self, name, mask=None, payload=None, answer=None, place=None):
+        """Waits until every live lane of `mask` (None: of the block) has called the same, from `place`.
 
         Returns answer(lane, {lane id: payload}), if there is an `answer`.
         """
@@ -134,7 +134,7 @@ class Machine:
                     "collective", f"{name} with mask {mask:#010x} does not name its caller, lane {lane.id}"
                 )
         warp = None if mask is None else lane.warp
-        key = name, warp, mask
+        key = name, warp, mask, place
         meeting = self.meetings.get(key)
         if meeting is None:
             meeting = self.meetings[key] = Meeting(name, warp, mask, answer)
@@ -210,11 +210,13 @@ def _raised_at(error):
     return reversed(frames)
 
 
-def _copy_in(machine, name, array, poisoned):
+def _copy_in(machine, name, array, poisoned, owned):
     typed = map(Float32, array.tolist()) if array.dtype == np.float32 else array.tolist()
     cells = [UNWRITTEN] * len(array) if poisoned else list(typed)
     skew = array.ctypes.data // array.itemsize if array.size else 0
-    return Memory(machine.fail, name, "global", cells, array.dtype, skew, writeable=array.flags.writeable)
+    return Memory(
+        machine.fail, name, "global", cells, array.dtype, skew, writeable=array.flags.writeable, owned=owned
+    )
 
 
 def _copy_out(memory, array):
@@ -222,12 +224,13 @@ def _copy_out(memory, array):
     array[written] = [memory.cells[at] for at in written]
 
 
-def emulate(function, grid, block, arguments, outputs=()):
+def emulate(function, grid, block, arguments, outputs=(), owned=None):
     """Runs `function` on `grid` blocks of `block` threads, and returns its `Counts`.
 
     arguments: contiguous 1-D NumPy arrays (updated in place at the end) and Python numbers.
     outputs: positions of arguments that are arrays which hold nothing yet: reading them is an error, and
-    elements that the kernel does not write keep their value.
+    elements that the kernel does not write keep their value. owned: {position: bools}, the elements of an
+    array that may be written, where the others are somebody else's.
 
     Raises EmulatorError, with no array changed.
     """
@@ -243,7 +246,7 @@ def emulate(function, grid, block, arguments, outputs=()):
     arrays, handed = {}, []
     for position, (name, value) in enumerate(zip(names, arguments, strict=True)):
         if isinstance(value, np.ndarray):
-            memory = _copy_in(machine, name, value, position in outputs)
+            memory = _copy_in(machine, name, value, position in outputs, (owned or {}).get(position))
             arrays[name], value = (memory, value), memory
         handed.append(value)
     collecting = gc.isenabled()

@@ -40,7 +40,7 @@ def sddmm_signature(dtypes):
     t = dtypes
     order, starts, offsets, columns = _vectors(t.index, t.offset, t.offset, t.index)
     lhs, rhs, out = _vectors(t.dense, t.dense, t.out)
-    sizes = (int32, int32, int64, int64, int64)
+    sizes = (int64, int32, int64, int64, int64)
     return void(order, starts, offsets, columns, lhs, int64, rhs, int64, out, *sizes)
 
 
@@ -57,10 +57,10 @@ class Plan(ABC):
     """A kernel chosen and made ready for one topology and one layout of operands.
 
     `plan(*inputs)` runs it on any inputs of that layout, in host memory or on `plan.device`, and returns a
-    new array of the kind of the last one, or `out`. stream: a stream of Numba, CuPy or PyTorch, or a
-    handle; None is the current one of the library of the last input, which waits for what libraries of other
-    operands have queued, as they wait for the kernel. Raises TypeError or ValueError for other operands,
-    before any launch.
+    new array of the kind of the last one, or `out`, which may share no memory with them. stream: a stream of
+    Numba, CuPy or PyTorch, or a handle; None is the current one of the library of the last input, which
+    waits for what libraries of other operands have queued, as they wait for the kernel. Raises TypeError or
+    ValueError for other operands, before any launch.
     """
 
     inputs: ClassVar[tuple]  # their names
@@ -69,16 +69,16 @@ class Plan(ABC):
     def __init__(self, topology, problem, variant, make, backend, device, reason="asked for", copied=()):
         self.problem, self.variant, self.make = problem, variant, make
         self.backend, self.device, self.reason, self.copied = backend, device, reason, copied
-        self.stored = topology.stored
+        self.stored, self.owned = topology.stored, topology.owned
         self.grid, self.block = variant.grid(problem), variant.block
         # Arrays and not the topology, which holds its plans: a cycle would keep device memory.
         keyed = self._structure(topology)
-        self.structure = tuple(array for _, array in keyed)
-        self.on_device = None
+        self.structure = tuple(_read_only(array) for _, array in keyed)
+        self.on_device, self._configured = None, {}  # handle of a stream -> the kernel, configured
         if backend == "cuda":
             with cuda.gpus[device]:
                 self.on_device = tuple(
-                    topology.derive((key, device), lambda array=array: _to_device(array))
+                    topology.derive((key, device), lambda array=array: _uploaded(array))
                     for key, array in keyed
                 )
 
@@ -102,8 +102,8 @@ class Plan(ABC):
     def __call__(self, *inputs, out=None, stream=None):
         views, result = self._views(inputs, out)
         if 0 in self.grid:
-            pass
-        elif self.backend == "emulator":
+            return result
+        if self.backend == "emulator":
             self._emulate(*views)
         elif views[-1].device is None:
             self._through_device(*views)
@@ -118,10 +118,12 @@ class Plan(ABC):
 
     def launch(self, *arrays, stream=0):
         """Queues the kernel on flat device arrays, inputs and output, and nothing else: no copy, no wait."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*Grid size")  # a small problem has a small grid
-            configured = self.kernel[self.grid, self.block, stream]
-        configured(*self.arguments(self.on_device, *arrays))
+        handle = _handle(stream)
+        if handle not in self._configured:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*Grid size")  # a small problem has a small grid
+                self._configured[handle] = self.kernel[self.grid, self.block, cuda.external_stream(handle)]
+        self._configured[handle](*self.arguments(self.on_device, *arrays))
 
     @cached_property
     def function(self):
@@ -158,9 +160,11 @@ class Plan(ABC):
 
     def _check(self, name, seen):
         shape, layout = self.layouts[name]
-        ld = seen.leading_dimension() if len(seen.shape) == 2 else seen.contiguous
-        single = seen.size == 0 or shape[0] == 1  # then no row follows at a distance of ld
-        if seen.shape != shape or (ld != layout.ld and not single):
+        fits, rows = seen.shape == shape, len(shape) == 2
+        if fits and rows:
+            ld = seen.leading_dimension()
+            fits = ld is not None and (ld == layout.ld or seen.size == 0 or shape[0] == 1)  # no row follows
+        if not fits or not (rows or seen.contiguous):
             how = f" with leading dimension {layout.ld}" if len(shape) == 2 else ", contiguous"
             raise ValueError(
                 f"{name} has shape {seen.shape} and strides {seen.strides}; this plan is for {shape}{how}"
@@ -193,11 +197,11 @@ class Plan(ABC):
 
     def _emulate(self, *views):
         *inputs, out = self.flat(*views)
-        for array in (*inputs, *self.structure):
-            array.flags.writeable = False
+        inputs = map(_read_only, inputs)
         result = np.full(out.size, np.nan, out.dtype)  # what the kernel fails to write shows
         arguments = self.arguments(self.structure, *inputs, result)
-        counts = emulate(self.function, self.grid, self.block, arguments, outputs=(self.output,))
+        owned = {self.output: self._owned()}
+        counts = emulate(self.function, self.grid, self.block, arguments, (self.output,), owned)
         self._copy_out(result, views[-1])
         return counts
 
@@ -217,9 +221,13 @@ class Plan(ABC):
                 stream, before, after = _handle(stream), streams[-1:] if new else (), ()
             for other in {*before} - {stream}:
                 _wait(stream, other)
-            self.launch(*self.flat(*views), stream=cuda.external_stream(stream))
+            self.launch(*self.flat(*views), stream=stream)
             for other in {*after} - {stream}:
                 _wait(other, stream)
+
+    @abstractmethod
+    def _owned(self):
+        """(result_size,) bool: which elements of the flat output are the result's, and none's beside it."""
 
     @abstractmethod
     def _copy_out(self, result, out):
@@ -266,6 +274,19 @@ def _handle(stream):
         raise TypeError(
             f"stream is {stream!r}; it must be a stream of Numba, CuPy or PyTorch, or the handle of one"
         ) from None
+
+
+def _read_only(array):
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _uploaded(array):
+    """A copy on the current device, complete: streams that do not wait for stream 0 will read it."""
+    copy = _to_device(array)
+    cuda.default_stream().synchronize()
+    return copy
 
 
 def _to_device(array):

@@ -18,9 +18,10 @@ class Memory:
     dtype: a NumPy dtype in CASTS. skew: elements from an address aligned for any vector to the first cell.
     """
 
-    def __init__(self, fail, name, space, cells, dtype, skew, writeable=True, watch=None):
+    def __init__(self, fail, name, space, cells, dtype, skew, writeable=True, watch=None, owned=None):
         self.fail, self.name, self.space, self.cells, self.skew = fail, name, space, cells, skew
         self.writeable, self.unwritten, self.watch = writeable, UNWRITTEN in cells, watch
+        self.foreign = None if owned is None else (~np.asarray(owned)).tolist()  # cells beside the result
         self.dtype, self.cast = dtype, CASTS[dtype]
         self.zero = self.cast(0)
         self.loads = [0] * (WIDEST + 1)  # accesses by width in elements
@@ -37,6 +38,8 @@ class Memory:
         """The elements of `fragment` to `index` on, as one access."""
         width = len(fragment)
         if index < 0 or index + width > len(self.cells) or (self.skew + index) % width or not self.writeable:
+            self.refuse("written", index, width)
+        if self.foreign and True in self.foreign[index : index + width]:
             self.refuse("written", index, width)
         self.stores[width] += 1
         if self.watch:
@@ -65,6 +68,8 @@ class Memory:
     def __setitem__(self, index, value):
         if index < 0 or index >= len(self.cells) or not self.writeable:
             self.refuse("written", index, 1)
+        if self.foreign and self.foreign[index]:
+            self.refuse("written", index, 1)
         self.stores[1] += 1
         if self.watch:
             self.watch.see("written", index, 1)
@@ -79,6 +84,8 @@ class Memory:
             self.fail("out of bounds", f"{what}; {self.name} has {len(self.cells)} elements")
         if verb == "written" and not self.writeable:
             self.fail("read-only", what)
+        if self.foreign and True in self.foreign[index : index + width]:
+            self.fail("out of bounds", f"{what}; it is beside the result, in memory of someone else")
         off = (self.skew + index) % width * self.dtype.itemsize
         self.fail("misaligned", f"{what} as one vector; its address is {off} bytes past alignment")
 
@@ -187,6 +194,8 @@ def axpy(a, x, y, start):
 
 def dot(x, y, sums, index):
     """Adds x . y to register `index` of `sums`."""
+    if len(x) != len(y):
+        sums.fail("unsupported", f"fragments of {len(x)} and {len(y)} elements have no product")
     try:
         multipliers, others = sums.pending[index, 1]
     except KeyError:

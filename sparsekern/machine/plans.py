@@ -3,25 +3,28 @@
 from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from sparsekern.machine.launch import Plan
 from sparsekern.problem import Layout
 
 
 class SpmmPlan(Plan):
-    """C = A @ B. values: (stored,), contiguous. b: (k, n). Result: (m, n), rows `problem.c.ld` apart."""
+    """C = A @ B. values: (stored,), contiguous. b: (k, n). Result: (m, n), rows `problem.c.ld` apart.
+
+    A vector is a matrix of one column here: pass `b[:, None]`.
+    """
 
     inputs = "values", "b"
     output = 6
 
     def _structure(self, topology):
-        return (*_order(topology, self.variant), ("offsets", topology.offsets), ("columns", topology.columns))
+        return (_order(topology, self.variant), ("offsets", topology.offsets), ("columns", topology.columns))
 
     @cached_property
     def layouts(self):
         p = self.problem
-        values = Layout(align=p.values.align, reach=self.stored)
-        return {"values": ((self.stored,), values), "b": ((p.k, p.n), p.b), "out": ((p.m, p.n), p.c)}
+        return {"values": ((self.stored,), p.values), "b": ((p.k, p.n), p.b), "out": ((p.m, p.n), p.c)}
 
     def arguments(self, structure, values, b, c):
         p = self.problem
@@ -31,9 +34,14 @@ class SpmmPlan(Plan):
         p = self.problem
         return library.new((p.m, p.c.ld), device)[:, : p.n]
 
+    def _owned(self):
+        p = self.problem
+        return np.arange(self.result_size) % p.c.ld < p.n
+
     def _copy_out(self, result, out):
-        strides = (self.problem.c.ld * result.itemsize, result.itemsize)
-        out.array[...] = np.lib.stride_tricks.as_strided(result, out.shape, strides)
+        rows = self.problem.c.ld * result.itemsize
+        target = as_strided(out.array, out.shape, out.strides)  # which may be a vector as one column
+        target[...] = as_strided(result, out.shape, (rows, result.itemsize))
 
     def title(self):
         p = self.problem
@@ -51,15 +59,12 @@ class SddmmPlan(Plan):
 
     def _structure(self, topology):
         t, v = topology, self.variant
-        self.window = slice(int(t.offsets[0]), int(t.offsets[-1]))  # of the values that the topology owns
         if v.work == "strips":
-            key = "strips", v.tile_nnz, v.bundle, v.bin, v.rows_per_block
-            rows, starts = t.strips(*key[1:])
-            work = (("rows of", *key), rows), (("starts of", *key), starts)
-            self.positions = len(rows)
+            order = v.tile_nnz, v.bundle, v.bin, v.rows_per_block
+            rows, starts = t.strips(*order)
+            work = (("rows of strips", *order), rows), (("starts of strips", *order), starts)
         else:
-            work = *_order(t, v), ("no starts", t.offsets[:0])
-            self.positions = self.problem.m
+            work = _order(t, v), ("no starts", t.offsets[:0])
         return (*work, ("offsets", t.offsets), ("columns", t.columns))
 
     @cached_property
@@ -70,14 +75,20 @@ class SddmmPlan(Plan):
 
     def arguments(self, structure, lhs, rhs, out):
         p = self.problem
-        return (*structure, lhs, p.lhs.ld, rhs, p.rhs.ld, out, self.positions, p.k, 0, 0, 0)
+        positions = p.rows.strips_of(self.variant.tile_nnz) if self.variant.work == "strips" else p.m
+        return (*structure, lhs, p.lhs.ld, rhs, p.rhs.ld, out, positions, p.k, 0, 0, 0)
 
     def new_output(self, library, device):
         owns_all = self.stored == self.problem.nnz
         return library.new((self.stored,), device, zero=not owns_all)  # 0 where the topology owns nothing
 
+    def _owned(self):
+        owned = np.zeros(self.stored, bool)
+        owned[self.owned] = True
+        return owned
+
     def _copy_out(self, result, out):
-        out.array[self.window] = result[self.window]
+        out.array[self.owned] = result[self.owned]
 
     def title(self):
         p = self.problem
@@ -91,9 +102,9 @@ PLANS = {"spmm": SpmmPlan, "sddmm": SddmmPlan}
 
 
 def _order(topology, variant):
-    """One (key, array): the order of rows; empty for a variant that does not swizzle."""
+    """(key, array): the order of rows; empty for a variant that does not swizzle."""
     v = variant
     if not (v.bundle or v.bin):
-        return (("no order", topology.columns[:0]),)
+        return "no order", topology.columns[:0]
     key = v.bundle, v.bin, v.rows_per_block
-    return ((("order", *key), topology.row_order(*key)),)
+    return ("order", *key), topology.row_order(*key)

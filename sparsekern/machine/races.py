@@ -7,6 +7,8 @@ from 1; its `known[other]` is the last clock of lane `other` whose accesses happ
 
 from sys import _getframe
 
+UNTOUCHED = (0, 0, None, 0)  # an access before all others
+
 
 def order(lanes):
     """Lanes have met at a barrier: each now knows of all that any of them knew or did."""
@@ -19,14 +21,16 @@ def order(lanes):
 
 
 class Watch:
-    """Checks each access to the shared array `name`, `size` elements long, against those before it."""
+    """Checks each access to the shared array `name`, `size` elements long, against those before it.
+
+    An access is (lane number, clock, code object, offset of the instruction in it).
+    """
 
     def __init__(self, machine, name, size):
         self.machine, self.codes, self.name = machine, machine.codes, name
-        # For each element its last "write", and by lane number each lane's last read. A read stays when the
-        # element is written again: whoever comes after that write comes after the read too. An access is
-        # (lane number, clock, code object, offset of the instruction in it).
-        self.words = [{} for _ in range(size)]
+        # For each element the last write, and by lane number the last read of each lane. Reads stay when the
+        # element is written again: what comes after that write comes after them too.
+        self.words = [[UNTOUCHED, {}] for _ in range(size)]
 
     def see(self, verb, index, width):
         """`width` elements from `index` on are "read" or "written", by a function that the kernel calls."""
@@ -35,25 +39,26 @@ class Watch:
             frame = frame.f_back
         number, known = me.number, me.known
         access = number, me.clock, frame.f_code, frame.f_lasti
-        for word in self.words[index : index + width]:
+        words = self.words
+        for word in words[index : index + width] if width > 1 else (words[index],):  # a slice is slow
+            write, reads = word
+            lane, clock, _, _ = write
+            if clock > known[lane] and lane != number:
+                self._race(verb, word, "wrote", write)
             if verb == "read":
-                lane, clock, _, _ = word["write"]
-                if clock > known[lane] and lane != number:
-                    self._race(verb, word, "write")
-                word[number] = access
+                reads[number] = access
             else:
-                for key, (lane, clock, _, _) in word.items():
+                for lane, clock, _, _ in reads.values():
                     if clock > known[lane] and lane != number:
-                        self._race(verb, word, key)
-                word["write"] = access
+                        self._race(verb, word, "read", reads[lane])
+                word[0] = access
 
-    def _race(self, verb, word, key):
-        """Reports that `word` is read or written while nothing orders that after its access `key`."""
-        lane, _, code, offset = word[key]
+    def _race(self, verb, word, did, other):
+        lane, _, code, offset = other
         line = next(line for start, stop, line in code.co_lines() if start <= offset < stop)
-        index = next(at for at, other in enumerate(self.words) if other is word)
+        index = next(at for at, one in enumerate(self.words) if one is word)
         self.machine.fail(
             "race",
-            f"{self.name}[{index}] {verb}; thread {tuple(self.machine.threads[lane])} "
-            f"{'wrote' if key == 'write' else 'read'} it at line {line}, and no barrier orders the two",
+            f"{self.name}[{index}] {verb}; thread {tuple(self.machine.threads[lane])} {did} it "
+            f"at line {line}, and no barrier orders the two",
         )

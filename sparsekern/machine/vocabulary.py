@@ -106,7 +106,7 @@ class Cuda:
 
     def syncthreads(self):
         self._machine.counts.barriers += 1
-        self._machine.meet("syncthreads")
+        self._machine.meet("syncthreads", place=_place(2))
 
     def syncwarp(self, mask=compiled_lanes.FULL_MASK):
         self._machine.counts.barriers += 1
@@ -124,7 +124,7 @@ class Cuda:
                 )
             return payloads[source][0]
 
-        return machine.meet(name, mask, (value, source), answer)
+        return machine.meet(name, mask, (value, source), answer, _place(3))
 
     def shfl_sync(self, mask, value, source):
         return self._shuffle("shfl_sync", mask, value, source % WARP)
@@ -142,7 +142,7 @@ class Cuda:
 
     def _vote(self, name, mask, predicate, outcome):
         self._machine.counts.votes += 1
-        return self._machine.meet(name, mask, bool(predicate), lambda _, votes: outcome(votes))
+        return self._machine.meet(name, mask, bool(predicate), lambda _, votes: outcome(votes), _place(3))
 
     def all_sync(self, mask, predicate):
         return self._vote("all_sync", mask, predicate, lambda votes: all(votes.values()))
@@ -152,6 +152,12 @@ class Cuda:
 
     def ballot_sync(self, mask, predicate):
         return self._vote("ballot_sync", mask, predicate, lambda votes: sum(v << i for i, v in votes.items()))
+
+
+def _place(depth):
+    """The instruction that calls a collective: all lanes must meet at the same one."""
+    frame = sys._getframe(depth)
+    return id(frame.f_code), frame.f_lasti
 
 
 class Rebuilder:
