@@ -85,15 +85,17 @@ def make_sddmm(variant, types):
                     lanes.store(staged, slot + j, lanes.load_if(j < count, columns, first + j, 1))
             cuda.syncwarp(mask)
 
-            # The lanes of all parts take vectors of the inner dimension in turn, then what is left of it.
+            # Parts take steps in turn, a vector of the inner dimension for each lane; then what is left. The
+            # number of steps is the same for all lanes: with one of their own, loads could not run ahead.
             left = batch * lhs_stride + row * ld_lhs
             right = batch * rhs_stride
-            mine = int32(part * SUBWARP + lane)
             vectors = int32(k // VECTOR)
-            for v in range(mine, vectors, SPLIT * SUBWARP):
-                s = int32(v * VECTOR)  # New: vector
-                add_products(VECTOR, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
-            for s in range(vectors * VECTOR + mine, k, SPLIT * SUBWARP):
+            for t in range(part, (vectors + SUBWARP - 1) // SUBWARP, SPLIT):
+                v = int32(t * SUBWARP + lane)
+                if v < vectors:
+                    s = int32(v * VECTOR)  # New: vector
+                    add_products(VECTOR, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
+            for s in range(vectors * VECTOR + part * SUBWARP + lane, k, SPLIT * SUBWARP):
                 add_products(1, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
 
             # Lanes add up their sums. That of nonzero lane + i * SUBWARP ends in acc[i * SUBWARP]. Groups of
