@@ -159,7 +159,7 @@ class _Protocol(Library):
         last = sum((n - 1) * s for n, s in zip(seen.shape, strides, strict=True) if s > 0)
         return View(
             self, (x, seen), seen.ptr, tuple(seen.shape), strides, str(seen.dtype), size,
-            seen.ptr + last + size, device=seen.device_id, writeable=not seen.readonly,
+            seen.ptr + last + size, device=_device_of(seen), writeable=not seen.readonly,
         )  # fmt: skip
 
     def new(self, shape, device, zero=False):
@@ -176,6 +176,17 @@ class _Protocol(Library):
             f"{name} is not row-major with columns one element apart, and sparsekern can copy only arrays "
             f"of NumPy, CuPy and PyTorch: make it contiguous, or pass cupy.asarray({name})"
         )
+
+
+def _device_of(seen):
+    """The device of a `StridedMemoryView`, which for `__cuda_array_interface__` names the current one."""
+    if not seen.ptr:
+        return seen.device_id
+    from cuda.bindings import driver
+
+    ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    status, device = driver.cuPointerGetAttribute(ordinal, seen.ptr)
+    return int(device) if status == driver.CUresult.CUDA_SUCCESS else seen.device_id
 
 
 LEGACY_STREAM = 1  # a name for stream 0 that both protocols know

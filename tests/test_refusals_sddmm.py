@@ -73,7 +73,9 @@ def test_an_out_that_overlaps_an_operand_is_refused():
     columns = out[300 : 300 + A.nnz].view(np.int32)
     columns[:] = A.indices
     topology = Topology(A.indptr, columns, A.shape)
-    refused(ValueError, "out overlaps topology's columns", topology, lhs, rhs, out=out[310 : 310 + A.nnz])
+    refused(
+        ValueError, "out overlaps the structure's columns", topology, lhs, rhs, out=out[310 : 310 + A.nnz]
+    )
     check_products(A, lhs, rhs, sddmm(topology, lhs, rhs, out=out[400 : 400 + A.nnz], backend="emulator"))
 
 
