@@ -85,8 +85,8 @@ def make_sddmm(variant, types):
                     lanes.store(staged, slot + j, lanes.load_if(j < count, columns, first + j, 1))
             cuda.syncwarp(mask)
 
-            # Parts take steps in turn, a vector of the inner dimension for each lane; then what is left. The
-            # number of steps is the same for all lanes: with one of their own, loads could not run ahead.
+            # Parts take steps in turn, a vector of the inner dimension for each lane, as many for all lanes
+            # of a subwarp; then what is left.
             left = batch * lhs_stride + row * ld_lhs
             right = batch * rhs_stride
             vectors = int32(k // VECTOR)
