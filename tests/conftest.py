@@ -3,6 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import settings
+from on_device import cupy_or_skip, torch_or_skip
 
 from sparsekern.machine.backends import device_backend
 
@@ -31,3 +32,13 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
+
+
+@pytest.fixture
+def cupy():
+    return cupy_or_skip()
+
+
+@pytest.fixture
+def torch(request):
+    return torch_or_skip(on_device="gpu" in request.keywords)
