@@ -182,11 +182,10 @@ def _device_of(seen):
     """The device of a `StridedMemoryView`, which for `__cuda_array_interface__` names the current one."""
     if not seen.ptr:
         return seen.device_id
-    from cuda.bindings import driver
+    from cuda.bindings import runtime  # cuPointerGetAttribute of cuda.bindings 13.3 always says device 0
 
-    ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    status, device = driver.cuPointerGetAttribute(ordinal, seen.ptr)
-    return int(device) if status == driver.CUresult.CUDA_SUCCESS else seen.device_id
+    status, attributes = runtime.cudaPointerGetAttributes(seen.ptr)
+    return attributes.device if status == runtime.cudaError_t.cudaSuccess else seen.device_id
 
 
 LEGACY_STREAM = 1  # a name for stream 0 that both protocols know
