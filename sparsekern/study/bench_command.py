@@ -1,0 +1,219 @@
+"""python -m sparsekern bench: time variants on the layers of a DLMC tree, or compare what was timed."""
+
+import argparse
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+
+from sparsekern.datasets import dlmc
+from sparsekern.ladders import LADDERS
+from sparsekern.study.cases import cases
+from sparsekern.study.compare import FASTEST, report, rival_us
+from sparsekern.study.naming import format_variant, parse_variant
+from sparsekern.study.records import Appender, Record, read
+from sparsekern.study.sweep import LEVELS, WrongKernel, read_sputnik, sweep
+from sparsekern.variants import KINDS, VariantError
+
+PAGE = 160  # columns of tables that go to a file
+INTERRUPTED = 130  # the exit status that shells give a program ended by Ctrl-C
+
+
+def add_parser(commands):
+    """Adds `bench` to the subcommands of the command line."""
+    sub = commands.add_parser("bench", help="time variants and libraries on a GPU, or compare records")
+    sub.add_argument("--op", choices=tuple(KINDS), default="spmm")
+    sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
+    help = "only layers whose name contains this; may be repeated (default: all)"
+    sub.add_argument("--matrix", metavar="TEXT", action="append", default=[], help=help)
+    help = (
+        "columns of the dense operands, or those of the paper: by layer for SpMM, 64, 256 and 1024 for SDDMM"
+    )
+    sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=f"{help} (the default)")
+    help = "each step of the ladder (default), the one that the library chooses, or a file with one a line"
+    sub.add_argument("--variants", default="ladder", metavar="ladder|default|FILE", help=help)
+    help = "a record to write, or to go on with where it was interrupted (default: print only)"
+    sub.add_argument("--out", metavar="CSV", help=help)
+    sub.add_argument("--l2", choices=(*LEVELS, "both"), default="warm", help="the cache before each launch")
+    sub.add_argument("--no-baselines", action="store_true", help="leave cuSPARSE and cuBLAS out")
+    help = "fill sputnik_us from a CSV file with columns op, dtype, matrix, m, k, n and sputnik_us"
+    sub.add_argument("--sputnik", metavar="CSV", help=help)
+    help = "time each this many times, and print how far the medians spread; records nothing"
+    sub.add_argument("--repeat", type=_count, metavar="TIMES", help=help)
+    help = "instead of timing: one record against its rivals, or two, the second against the first"
+    sub.add_argument("--compare", nargs="+", metavar="CSV", help=help)
+    sub.set_defaults(run=bench)
+
+
+def bench(arguments):
+    """The command. 0 if all went well, 1 if a kernel or a baseline was wrong, 2 for what cannot be done."""
+    from rich.console import Console
+
+    try:
+        console = Console(width=None if sys.stdout.isatty() else PAGE)
+        return _compare(console, arguments.compare) if arguments.compare else _measure(console, arguments)
+    except (OSError, ValueError, RuntimeError) as error:  # of a file, a variant, a record; no GPU, no library
+        print(error, file=sys.stderr)
+        return 2
+
+
+def main(words=None):
+    """This command alone."""
+    parser = argparse.ArgumentParser(prog="python -m sparsekern", description=__doc__)
+    add_parser(parser.add_subparsers(dest="command", required=True))
+    arguments = parser.parse_args(["bench", *(sys.argv[1:] if words is None else words)])
+    return arguments.run(arguments)
+
+
+def read_variants(op, text):
+    """The variants that --variants names; [None], the library's choice, for "default".
+
+    Raises VariantError, naming file and line, for one that is none.
+    """
+    if text == "default":
+        return [None]
+    if text == "ladder":
+        return [variant for _, variant in LADDERS[op]]
+    variants = []
+    for number, line in enumerate(Path(text).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            variants.append(parse_variant(op, line))
+        except VariantError as error:
+            raise VariantError(f"{text}, line {number}: {error}") from None
+    if not variants:
+        raise ValueError(f"{text} names no variant; it must have one a line, such as vector=4,stage=True")
+    return list(dict.fromkeys(variants))
+
+
+def _compare(console, paths):
+    if len(paths) > 2:
+        raise ValueError(f"--compare got {len(paths)} files; it takes one or two")
+    records = [read(path) for path in paths]
+    names = [Path(path).name for path in paths]
+    if len(records) == 2:
+        report(console, f"{names[1]} against {names[0]}", records[1], before=records[0])
+        for key in dict.fromkeys(key for record in records for key in record.provenance):
+            old, new = (record.provenance.get(key) for record in records)
+            if old != new:
+                console.print(f"{key}: {old}, then {new}", soft_wrap=True, markup=False, highlight=False)
+    for name, record in zip(names, records, strict=True):
+        if len(records) == 1 or any(_has_rivals(row) for row in record.rows):
+            report(console, name, record)
+    return 0
+
+
+def _measure(console, arguments):
+    op, levels = arguments.op, LEVELS if arguments.l2 == "both" else (arguments.l2,)
+    variants = read_variants(op, arguments.variants)
+    layers = [layer for layer in dlmc(arguments.dlmc) if _wanted(layer, arguments.matrix)]
+    if not layers:
+        raise ValueError(
+            f"--matrix is {', '.join(arguments.matrix)}; no layer of the tree has that in its name"
+        )
+    todo = cases(op, layers, arguments.n)
+    carried = read_sputnik(arguments.sputnik) if arguments.sputnik else None
+    Laboratory, provenance = _instruments()
+    baselines = not arguments.no_baselines and not arguments.repeat
+    with Laboratory(baselines=baselines) as laboratory:
+        if arguments.repeat:
+            return _repeat(console, laboratory, todo, variants, levels, arguments.repeat)
+        versions = laboratory.libraries.versions() if baselines else None
+        origin = provenance(arguments.l2, versions, carried is not None)
+        appender = Appender(arguments.out, origin) if arguments.out else nullcontext(_InMemory())
+        with appender as record:
+            status = _sweep(console, todo, variants, levels, record, laboratory.open, carried, arguments.out)
+    if status != INTERRUPTED and any(_has_rivals(row) for row in record.rows):
+        report(console, arguments.out or "this run", Record(origin, record.rows))
+    return status
+
+
+def _instruments():
+    """(Laboratory, provenance), which need the CUDA of a GPU extra."""
+    try:
+        from sparsekern.study.provenance import provenance
+        from sparsekern.study.workbench import Laboratory
+    except ImportError as error:
+        raise RuntimeError(
+            f"timing needs CUDA, which is not installed here ({error}): "
+            "pip install 'sparsekern[cuda13]', or [cuda12]"
+        ) from error
+    return Laboratory, provenance
+
+
+def _sweep(console, todo, variants, levels, record, measure, carried, out):
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    try:
+        with Progress(*columns, console=Console(stderr=True)) as progress:
+            task = progress.add_task("", total=len(todo) * len(variants) * len(levels))
+
+            def advance(case):
+                progress.update(task, advance=1, description=f"{case.width:5} {case.matrix[-48:]}")
+
+            outcome = sweep(todo, variants, levels, record, measure, carried, advance)
+    except KeyboardInterrupt:
+        how = (
+            f"{out} has all of them: the same command goes on from there" if out else "none is kept: no --out"
+        )
+        print(f"Interrupted after {len(record.rows)} timings; {how}.", file=sys.stderr)
+        return INTERRUPTED
+    print(f"{outcome.measured} timings, and {outcome.known} recorded before", end="")
+    print(f", in {out}" if out else "")
+    for what, lines in (("cannot run", outcome.refused), ("WRONG, not recorded", outcome.wrong)):
+        for line in lines:
+            console.print(f"{what}: {line}", soft_wrap=True, markup=False, highlight=False)
+    if not record.rows and not outcome.wrong:
+        raise ValueError("no variant can run any of these problems")
+    return int(bool(outcome.wrong))
+
+
+def _repeat(console, laboratory, todo, variants, levels, times):
+    """Prints, for each problem and variant, how far `times` medians are apart."""
+    status = 0
+    for case in todo:
+        with laboratory.open(case) as bench:
+            for l2, variant in [(l2, variant) for l2 in levels for variant in variants]:
+                variant = bench.choose() if variant is None else variant
+                title = f"{case.op} {case.matrix} {case.width}, {format_variant(variant)}, L2 {l2}"
+                try:
+                    us = [bench.time(variant, l2).us for _ in range(times)]
+                except (VariantError, WrongKernel) as failure:
+                    console.print(f"{title}: {failure}", soft_wrap=True, markup=False, highlight=False)
+                    status = 1
+                    continue
+                spread = (max(us) - min(us)) / median(us)
+                text = f"{times} medians around {median(us):.2f} µs, largest - smallest {spread:.2%} of that"
+                console.print(f"{title}: {text}", soft_wrap=True, markup=False, highlight=False)
+    return status
+
+
+class _InMemory:
+    """A record without a file."""
+
+    def __init__(self):
+        self.rows = []
+        self.append = self.rows.append
+
+
+def _has_rivals(row):
+    return rival_us(row, FASTEST) is not None
+
+
+def _wanted(layer, texts):
+    return not texts or any(text in layer.name for text in texts)
+
+
+def _widths(text):
+    if text == "paper":
+        return text
+    return tuple(dict.fromkeys(_count(part.strip()) for part in text.split(",")))
+
+
+def _count(text):
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 65536")
+    return int(text)

@@ -1,0 +1,207 @@
+"""Recorded results: CSV files that carry their provenance.
+
+A record starts with `# key: value` lines, its provenance; then follow the line of COLUMNS and one line for
+each timing. Times are in microseconds; an empty field is a time that was not taken.
+"""
+
+import csv
+import io
+from dataclasses import astuple, dataclass, fields
+from itertools import takewhile
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
+FREE = ("date", "commit")  # of a provenance: what may differ between two parts of one record
+
+COMMANDS = {  # what makes a record, by study
+    "ladder": "python -m sparsekern bench --op spmm --dlmc PATH --n paper --variants ladder --out {path}",
+    "sweep": "python -m sparsekern bench --op spmm --dlmc PATH --n paper --variants FILE --out {path}",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One timing. Times in microseconds. spread: interquartile range / median of the replays.
+
+    m, k, n: SpMM multiplies (m, k) by (k, n), SDDMM samples (m, k) times (k, n) at the nonzeros of (m, n).
+    """
+
+    op: str
+    matrix: str  # its name in the DLMC tree
+    m: int
+    k: int
+    n: int
+    nnz: int
+    variant: str  # see `naming`
+    time_us: float
+    spread: float
+    l2: str  # "warm" or "flushed"
+    cusparse_us: float | None = None
+    cusparse_alg: str | None = None  # the fastest one
+    dense_fp32_us: float | None = None
+    dense_tf32_us: float | None = None
+    dense_fp16_us: float | None = None
+    sputnik_us: float | None = None
+
+    @property
+    def width(self):
+        """Columns of the dense operands."""
+        return self.n if self.op == "spmm" else self.k
+
+    @property
+    def problem(self):
+        """What was computed and how the cache was kept, whichever the variant."""
+        return self.op, self.matrix, self.width, self.l2
+
+    @property
+    def sparsity(self):
+        """That of the matrix: 1 - nnz / elements."""
+        return 1 - self.nnz / (self.m * (self.k if self.op == "spmm" else self.n))
+
+
+COLUMNS = tuple(f.name for f in fields(Row))
+_KINDS = {f.name: getattr(f.type, "__args__", (f.type,))[0] for f in fields(Row)}  # str, int or float
+_OPTIONAL = {f.name for f in fields(Row) if f.default is None}
+_DECIMALS = {"spread": 4}  # of times: 3, nanoseconds
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a file holds. provenance: {key: text}. rows: a list of `Row`."""
+
+    provenance: dict
+    rows: list
+
+
+class RecordError(ValueError):
+    """A file is no record, or cannot go on with another provenance."""
+
+
+def read(path):
+    """The `Record` in the file at `path`. Raises RecordError, naming the line, for a malformed one."""
+    return _parsed(path, Path(path).read_text(encoding="utf-8"))
+
+
+def load(study, gpu="nvidia-h200", results=RESULTS):
+    """The `Record` of a study, such as "ladder", on a GPU, from this repository.
+
+    Raises FileNotFoundError, with the command that makes it, if there is none.
+    """
+    path = Path(results) / gpu / f"{study}.csv"
+    if not path.is_file():
+        name = f"data/results/{gpu}/{study}.csv"
+        command = COMMANDS.get(study, "python -m sparsekern bench --dlmc PATH --out {path}").format(path=name)
+        raise FileNotFoundError(
+            f"no record {study!r} of {gpu}; on that GPU this makes it (and again with --op sddmm): {command}"
+        )
+    return read(path)
+
+
+def write(path, provenance, rows):
+    """Writes a record, anew."""
+    lines = [_header(provenance), *map(_line, rows)]
+    Path(path).write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+class Appender:
+    """A record that grows row by row, and goes on where an interrupted one ended.
+
+    rows: what is there already and what is appended. A last line that was only half written is dropped. Use
+    it in a `with` statement.
+
+    Raises RecordError if the file is no record, or its provenance differs in more than FREE.
+    """
+
+    def __init__(self, path, provenance):
+        self.path, self.rows = Path(path), []
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        lines = whole.splitlines()
+        started = any(not line.startswith("#") for line in lines)
+        if started:
+            found = _parsed(path, whole)
+            _check_same(path, found.provenance, provenance)
+            self.rows = found.rows
+        elif text and not text.startswith("#"):
+            raise RecordError(f"{self.path} is not a record; pass another --out, or remove it")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = whole if started else _header(provenance)
+        if kept != text:
+            self.path.write_text(kept, encoding="utf-8", newline="\n")
+        self._file = open(self.path, "a", encoding="utf-8", newline="\n")
+
+    def append(self, row):
+        self._file.write(_line(row))
+        self._file.flush()
+        self.rows.append(row)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+
+def _header(provenance):
+    for key, value in provenance.items():
+        if "\n" in f"{key}{value}" or ":" in key:
+            raise RecordError(
+                f"provenance has {key!r}: {value!r}; both must be one line, the key without ':'"
+            )
+    return "".join(f"# {key}: {value}\n" for key, value in provenance.items()) + ",".join(COLUMNS) + "\n"
+
+
+def _line(row):
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(map(_field, COLUMNS, astuple(row)))
+    return text.getvalue()
+
+
+def _field(name, value):
+    if value is None:
+        return ""
+    return f"{value:.{_DECIMALS.get(name, 3)}f}" if _KINDS[name] is float else value
+
+
+def _parsed(path, text):
+    lines = text.splitlines()
+    provenance = dict(_key_and_value(line) for line in takewhile(lambda line: line.startswith("#"), lines))
+    above, header = len(provenance) + 1, ",".join(COLUMNS)
+    found = "missing" if len(lines) < above else repr(lines[above - 1][:60])
+    if found == "missing" or lines[above - 1] != header:
+        raise RecordError(f"{path} is no record: line {above}, of columns, is {found}; it must be {header}")
+    rows = csv.reader(lines[above:])
+    return Record(provenance, [_row(f"{path}, line {above + rows.line_num}", row) for row in rows])
+
+
+def _key_and_value(line):
+    key, _, value = line[1:].partition(":")
+    return key.strip(), value.strip()
+
+
+def _row(where, texts):
+    if len(texts) != len(COLUMNS):
+        raise RecordError(f"{where} has {len(texts)} fields; it must have {len(COLUMNS)}")
+    values = {}
+    for name, text in zip(COLUMNS, texts, strict=True):
+        if text == "" and name in _OPTIONAL:
+            values[name] = None
+            continue
+        try:
+            values[name] = _KINDS[name](text)
+        except ValueError:
+            kind = _KINDS[name].__name__
+            raise RecordError(f"{where} has {name} {text!r}; it must be of type {kind}") from None
+    return Row(**values)
+
+
+def _check_same(path, found, now):
+    keys = [key for key in dict.fromkeys([*found, *now]) if key not in FREE]
+    differ = [key for key in keys if str(found.get(key)) != str(now.get(key))]
+    if differ:
+        lines = [f"  {key}: {found.get(key)} there, {now.get(key)} now" for key in differ]
+        raise RecordError(
+            f"{path} was measured otherwise, and one record has one provenance:\n"
+            + "\n".join(lines)
+            + "\nPass another --out, or remove that file to measure all of it anew."
+        )

@@ -1,0 +1,118 @@
+"""The loop over problems and variants: what is recorded already is not measured again."""
+
+import csv
+from dataclasses import dataclass, field
+
+from sparsekern.study.naming import format_variant
+from sparsekern.study.records import Row
+from sparsekern.variants import KINDS, VariantError
+
+LEVELS = ("warm", "flushed")  # states of the L2 cache before a launch
+RIVALS = ("cusparse_us", "cusparse_alg", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
+
+
+class WrongKernel(Exception):
+    """A result that is further from float64 than rounding explains."""
+
+
+@dataclass
+class Outcome:
+    """What a sweep came to. wrong: kernels and baselines whose results are, never recorded. refused:
+    variants that cannot run a problem. Both as text that names them.
+    """
+
+    measured: int = 0
+    known: int = 0  # recorded before
+    wrong: list = field(default_factory=list)
+    refused: list = field(default_factory=list)
+
+
+def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda case: None):
+    """Times every variant on every case at every level of L2, and appends each time to `record` at once.
+
+    variants: a list; None in it is the variant that the library would choose. levels: of LEVELS. record: has
+    `rows`, those measured before, and `append`. measure(case): a context manager that gives a `Workbench`,
+    or what has its `sizes`, `choose`, `time` and `rivals`. carried: see `read_sputnik`. advance(case) is
+    called after each timing, new or not.
+
+    A variant with a wrong result is not timed: it is named in the `Outcome`, and the sweep goes on.
+    """
+    outcome, carried = Outcome(), carried or {}
+    done = {(row.problem, row.variant) for row in record.rows}
+    rivals = {row.problem: {name: getattr(row, name) for name in RIVALS} for row in record.rows}
+    for case in cases:
+        problems = {l2: (case.op, case.matrix, case.width, l2) for l2 in levels}
+
+        def missing(wanted, problems=problems):
+            pairs = [(l2, variant) for l2 in levels for variant in wanted]
+            return [(l2, v) for l2, v in pairs if v is None or (problems[l2], format_variant(v)) not in done]
+
+        if not missing(variants):
+            outcome.known += len(levels) * len(variants)
+            for _ in range(len(levels) * len(variants)):
+                advance(case)
+            continue
+        with measure(case) as bench:
+            chosen = list(dict.fromkeys(bench.choose() if v is None else v for v in variants))
+            todo = missing(chosen)
+            outcome.known += len(levels) * len(chosen) - len(todo)
+            for _ in range(len(levels) * len(variants) - len(todo)):
+                advance(case)
+            for l2, variant in todo:
+                if problems[l2] not in rivals:
+                    rivals[problems[l2]], wrong = bench.rivals(l2)
+                    outcome.wrong += [f"{_title(case)}: {what}" for what in wrong]
+                _time(case, bench, variant, l2, record, rivals[problems[l2]], carried, outcome)
+                advance(case)
+    return outcome
+
+
+def _time(case, bench, variant, l2, record, rivals, carried, outcome):
+    name = format_variant(variant)
+    try:
+        timing = bench.time(variant, l2)
+    except WrongKernel as failure:
+        outcome.wrong.append(f"{_title(case)}, {name}: {failure}")
+        return
+    except VariantError as refusal:
+        outcome.refused.append(f"{_title(case)}, {name}: {refusal}")
+        return
+    sizes = bench.sizes
+    key = case.op, case.matrix, sizes["m"], sizes["k"], sizes["n"]
+    sputnik = carried.get(key) if l2 == "warm" else None
+    times = {"time_us": timing.us, "spread": timing.spread, "l2": l2, "sputnik_us": sputnik}
+    record.append(Row(op=case.op, matrix=case.matrix, variant=name, **sizes, **times, **rivals))
+    outcome.measured += 1
+
+
+def _title(case):
+    return f"{case.op} {case.matrix} at {'n' if case.op == 'spmm' else 'k'}={case.width}"
+
+
+def read_sputnik(path):
+    """{(op, matrix, m, k, n): microseconds} of native Sputnik, float32, L2 warm, for operations of KINDS.
+
+    path: a CSV file with columns op, dtype, matrix, m, k, n and sputnik_us. Raises ValueError without them.
+    """
+    wanted = ("op", "dtype", "matrix", "m", "k", "n", "sputnik_us")
+    with open(path, encoding="utf-8", newline="") as file:
+        lines = csv.DictReader(file)
+        lacking = [name for name in wanted if name not in (lines.fieldnames or ())]
+        if lacking:
+            raise ValueError(
+                f"{path} lacks the columns {', '.join(lacking)}; it must have {', '.join(wanted)}"
+            )
+        known = [line for line in lines if line["op"] in KINDS and line["dtype"] == "float32"]
+    return {
+        (line["op"], line["matrix"], *(int(line[size]) for size in "mkn")): float(line["sputnik_us"])
+        for line in known
+        if line["sputnik_us"]
+    }
+
+
+if __name__ == "__main__":
+    import sys
+
+    from sparsekern.study.bench_command import main
+
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Recorded results: written, read, gone on with."""
+
+import pytest
+from timings import PROVENANCE, row
+
+from sparsekern.study.provenance import PACKAGE, kernel_hash
+from sparsekern.study.records import COLUMNS, Appender, RecordError, load, read, write
+
+ROWS = [
+    row(12.345, variant="vector=4,stage=True", cusparse_us=14.5, cusparse_alg="CSR_ALG3", sputnik_us=11.0),
+    row(3.21, op="sddmm", k=64, n=100, l2="flushed"),
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "record.csv"
+
+
+def test_a_record_reads_back_as_it_was_written(path):
+    write(path, PROVENANCE, ROWS)
+    record = read(path)
+    assert record.provenance == PROVENANCE
+    assert record.rows == ROWS
+
+
+def test_the_columns_are_those_of_the_issue(path):
+    write(path, PROVENANCE, ROWS)
+    lines = path.read_text().splitlines()
+    assert lines[: len(PROVENANCE)] == [f"# {key}: {value}" for key, value in PROVENANCE.items()]
+    assert lines[len(PROVENANCE)] == (
+        "op,matrix,m,k,n,nnz,variant,time_us,spread,l2,cusparse_us,cusparse_alg,"
+        "dense_fp32_us,dense_tf32_us,dense_fp16_us,sputnik_us"
+    )
+    assert lines[-1] == (
+        "sddmm,transformer/magnitude_pruning/0.9/layer.smtx,100,64,100,1000,plain,3.210,0.0100,flushed,,,,,,"
+    )
+
+
+def test_the_sparsity_of_a_row_is_that_of_its_matrix():
+    assert [r.sparsity for r in ROWS] == [0.9, 0.9]
+    assert [r.width for r in ROWS] == [256, 64]
+
+
+def test_rows_are_in_the_file_as_soon_as_they_are_appended(path):
+    with Appender(path, PROVENANCE) as appender:
+        for number, each in enumerate(ROWS, 1):
+            appender.append(each)
+            assert read(path).rows == ROWS[:number] == appender.rows
+
+
+def test_an_appender_goes_on_where_another_ended_and_another_date_or_commit_is_no_obstacle(path):
+    write(path, PROVENANCE, ROWS[:1])
+    with Appender(path, {**PROVENANCE, "date": "2027-01-01", "commit": "def"}) as appender:
+        assert appender.rows == ROWS[:1]
+        appender.append(ROWS[1])
+    assert read(path).rows == ROWS
+    assert read(path).provenance == PROVENANCE
+
+
+def whole(path):
+    write(path, PROVENANCE, ROWS)
+    return path.read_text()
+
+
+def test_wherever_writing_was_cut_off_the_whole_rows_are_kept_and_the_rest_is_dropped(path):
+    text = whole(path)
+    header = text.index("\nop,") + 1 + len(",".join(COLUMNS)) + 1
+    for length in range(len(text) + 1):
+        path.write_text(text[:length])
+        with Appender(path, PROVENANCE) as appender:
+            assert appender.rows == ROWS[: max(text[header:length].count("\n"), 0)], length
+            for each in ROWS[len(appender.rows) :]:
+                appender.append(each)
+        assert path.read_text() == text, length
+
+
+@pytest.mark.parametrize("key, value", [("gpu", "NVIDIA Other"), ("numba", "0.69"), ("cusparse", "12.6")])
+def test_another_provenance_is_refused_saying_what_differs_and_what_to_do(path, key, value):
+    text = whole(path)
+    with pytest.raises(RecordError) as refusal:
+        Appender(path, {**PROVENANCE, key: value})
+    assert f"{key}: {PROVENANCE.get(key)} there, {value} now" in str(refusal.value)
+    assert "Pass another --out, or remove that file" in str(refusal.value)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["op,matrix\n1,2\n", "some notes", "# gpu: x\nnot a record\n"])
+def test_a_file_that_is_no_record_is_not_overwritten(path, text):
+    path.write_text(text)
+    with pytest.raises(RecordError, match="record"):
+        Appender(path, PROVENANCE)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("12.345", "fast", r"line 7 has time_us 'fast'; it must be of type float"),
+        ("100,100", "100,1e2", "line 7 has k '1e2'; it must be of type int"),
+        ("0.0100,warm", "0.0100", "line 7 has 15 fields; it must have 16"),
+        (",nnz,", ",", "line 6, of columns, is 'op,matrix"),
+        ("12.345", "", "line 7 has time_us ''"),
+    ],
+)
+def test_a_malformed_record_is_an_error_that_names_the_line(path, old, new, message):
+    path.write_text(whole(path).replace(old, new, 1))
+    with pytest.raises(RecordError, match=message):
+        read(path)
+
+
+def test_a_missing_record_is_an_error_with_the_command_that_makes_it(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        load("ladder", results=tmp_path)
+    assert "python -m sparsekern bench" in str(error.value)
+    assert "--out data/results/nvidia-h200/ladder.csv" in str(error.value)
+    assert str(tmp_path) not in str(error.value)
+
+
+def test_a_record_is_found_by_study_and_gpu(tmp_path):
+    folder = tmp_path / "nvidia-t4"
+    folder.mkdir()
+    write(folder / "sweep.csv", PROVENANCE, ROWS)
+    assert load("sweep", "nvidia-t4", tmp_path).rows == ROWS
+
+
+def test_provenance_that_would_not_read_back_is_refused(path):
+    with pytest.raises(RecordError, match="must be one line"):
+        write(path, {"gpu": "two\nlines"}, ROWS)
+
+
+def test_the_kernel_hash_changes_with_every_kernel_and_with_the_lanes_and_nothing_else(tmp_path):
+    for source in [*PACKAGE.glob("kernels/*.py"), PACKAGE / "machine" / "lanes.py"]:
+        copy = tmp_path / source.relative_to(PACKAGE)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(source.read_bytes())
+    assert kernel_hash(tmp_path) == kernel_hash()
+    (tmp_path / "machine" / "launch.py").write_text("other")
+    assert kernel_hash(tmp_path) == kernel_hash()
+    for copy in [*tmp_path.glob("kernels/*.py"), tmp_path / "machine" / "lanes.py"]:
+        before = kernel_hash(tmp_path)
+        copy.write_bytes(copy.read_bytes() + b"\n")
+        assert kernel_hash(tmp_path) != before
