@@ -10,11 +10,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module, metadata
 from pathlib import Path
+
+from sparsekern.study.tools import find
 
 DISK = 2 * 10**9  # bytes that an installation with notebooks wants
 
@@ -200,9 +201,7 @@ def gpu():
 
 
 def tool(name):
-    """On the PATH, or where the wheels put it."""
-    wheels = Path(sysconfig.get_path("purelib"), "nvidia").glob("*/bin")
-    found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, wheels)]))
+    found = find(name)
     if not found:
         raise Lack("not found; machine code cannot be read without it")
     return found

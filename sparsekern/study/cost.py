@@ -1,28 +1,8 @@
 """What a problem must cost: flops, bytes, bounds."""
 
-from dataclasses import dataclass
+from sparsekern.study.gpus import Gpu
 
-
-@dataclass(frozen=True)
-class Gpu:
-    """What bounds a kernel on a GPU."""
-
-    name: str
-    sms: int
-    clock_hz: float  # highest SM clock
-    l1_bytes_per_clock: int = 128  # per SM; Volta to Hopper, CUDA C++ Programming Guide, section on devices
-
-    @property
-    def l1_bytes_per_second(self):
-        return self.sms * self.clock_hz * self.l1_bytes_per_clock
-
-    @classmethod
-    def current(cls):
-        """The GPU that answers now."""
-        from numba import cuda
-
-        device = cuda.get_current_device()
-        return cls(device.name, device.MULTIPROCESSOR_COUNT, device.CLOCK_RATE * 1e3)
+__all__ = ["Gpu", "l1_bound_us", "l1_bytes"]
 
 
 def l1_bytes(problem):
