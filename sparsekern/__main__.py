@@ -1,4 +1,4 @@
-"""Command line: python -m sparsekern demo | check | doctor."""
+"""Command line: python -m sparsekern demo | check | show | bench | doctor."""
 
 import argparse
 import os
@@ -6,13 +6,13 @@ import sys
 import time
 
 from sparsekern import doctor
+from sparsekern.study.arguments import CODE, WIDTH, add_bench, add_op, add_show, multiple_of_4, size
 
 LAYER = (
     "transformer/magnitude_pruning/0.95/"
     "body_encoder_layer_5_self_attention_multihead_attention_output_transform_fully_connected.smtx"
 )
 ALLOWED_ERROR = 1e-6
-WIDTH = "columns of the dense operands"
 
 
 def demo_layer(root=None):
@@ -84,6 +84,7 @@ def check(arguments):
     from sparsekern.ladders import LADDERS
     from sparsekern.machine.backends import device_backend
     from sparsekern.study.check import check as run
+    from sparsekern.study.naming import parse_variant
 
     if arguments.backend == "cuda" and device_backend() != "cuda":
         raise ValueError("backend is cuda, but no CUDA GPU answers: see python -m sparsekern doctor")
@@ -92,25 +93,30 @@ def check(arguments):
     if arguments.variant == "ladder":
         variants = [variant for _, variant in LADDERS[arguments.op]]
     else:
-        variants = [_variant(arguments.op, arguments.variant)]
+        text = arguments.variant
+        variants = [None if text is None else parse_variant(arguments.op, text)]
     return int(not all([run(variant=variant, **options) for variant in variants]))
 
 
-def _variant(op, text):
-    """The variant that `text` names, as toggle=value,toggle=value; None for None."""
-    if text is None:
-        return None
-    from sparsekern.variants import KINDS, VariantError
+def show(arguments):
+    """Prints what a variant does; 0."""
+    from sparsekern.study.show import show, variant_of
 
-    kind, toggles = KINDS[op], {}
-    for word in text.split(","):
-        name, equals, value = word.strip().partition("=")
-        if not equals or name in toggles:
-            raise VariantError(f"variant is {text!r}; it must be toggle=value,... with each toggle once")
-        known = kind.__dataclass_fields__.get(name)
-        choices = known.metadata["choices"] if known else ()
-        toggles[name] = next((choice for choice in choices if str(choice).lower() == value.lower()), value)
-    return kind(**toggles)
+    name, a = demo_layer() if arguments.matrix is None else (arguments.matrix, _matrix(arguments.matrix))
+    options = vars(arguments)
+    show(
+        arguments.op, name, a, arguments.n, variant_of(arguments.op, arguments.variant), arguments.gpu,
+        code=[what for what in CODE if options[what]], counts=arguments.counts, bound=arguments.bound,
+        other=None if arguments.diff is None else variant_of(arguments.op, arguments.diff),
+    )  # fmt: skip
+    return 0
+
+
+def bench(arguments):
+    """Times variants, or compares records; what `bench_command` returns."""
+    from sparsekern.study.bench_command import bench as run
+
+    return run(arguments)
 
 
 def _matrix(name):
@@ -132,18 +138,30 @@ def main(words=None):
     commands = parser.add_subparsers(dest="command", required=True)
     sub = commands.add_parser("demo", help="run both ladders on one layer")
     sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC, if set")
-    sub.add_argument("--n", type=_multiple_of_4, default=64, help=f"{WIDTH}, a multiple of 4 (default 64)")
+    sub.add_argument("--n", type=multiple_of_4, default=64, help=f"{WIDTH}, a multiple of 4 (default 64)")
     sub.set_defaults(run=demo)
     sub = commands.add_parser("check", help="run a kernel over hard matrices, watched and against float64")
-    sub.add_argument("--op", choices=("spmm", "sddmm"), default="spmm")
+    add_op(sub)
     help = "or ladder, for each of its steps (default: the last step)"
     sub.add_argument("--variant", metavar="TOGGLE=VALUE,...", help=help)
     help = "a .smtx or .mtx file, or a name of the zoo; may be repeated (default: the whole zoo)"
     sub.add_argument("--matrix", metavar="FILE", action="append", default=[], help=help)
-    sub.add_argument("--n", type=_size, help=f"{WIDTH} (default: what fills no tile)")
+    sub.add_argument("--n", type=size, help=f"{WIDTH} (default: what fills no tile)")
     help = "cuda: without the watch; for compute-sanitizer (default: emulator)"
     sub.add_argument("--backend", choices=("emulator", "cuda"), default="emulator", help=help)
     sub.set_defaults(run=check)
+    sub = commands.add_parser(
+        "show", help="what a variant does: counts, code, registers, bounds; needs no GPU"
+    )
+    help = "a .smtx or .mtx file, or a name of the zoo (default: the layer of the demo)"
+    sub.add_argument("--matrix", metavar="FILE", help=help)
+    add_op(sub)
+    add_show(sub)
+    sub.set_defaults(run=show)
+    sub = commands.add_parser("bench", help="time variants and libraries on a GPU, or compare records")
+    add_op(sub)
+    add_bench(sub)
+    sub.set_defaults(run=bench)
     sub = commands.add_parser("doctor", help="what this machine offers, what is missing, and what mends it")
     sub.set_defaults(run=lambda arguments: doctor.main())
     arguments = parser.parse_args(words)
@@ -152,18 +170,6 @@ def main(words=None):
     except (FileNotFoundError, ValueError) as error:  # of a file, a tree or a variant
         print(error, file=sys.stderr)
         return 2
-
-
-def _size(text):
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 2**16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 65536")
-    return int(text)
-
-
-def _multiple_of_4(text):
-    if _size(text) % 4:
-        raise argparse.ArgumentTypeError(f"{text} is not a multiple of 4, the widest vector")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,34 @@ each_notebook = pytest.mark.parametrize("name", NAMES)
 
 ABSOLUTE = re.compile(r"(?<![\w.:/~<-])/[\w.-]+/[\w.-]|\b[A-Z]:\\\\\w")
 
+BY_VECTORS = """
+def make_by_vectors(variant, types):
+    VECTOR, SUBWARP, ROWS = variant.vector, variant.subwarp, variant.rows_per_block
+
+    def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+        row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
+        column = (cuda.blockIdx.y * SUBWARP + cuda.threadIdx.x) * VECTOR
+        if row < m and column < n:
+            acc = cuda.local.array(VECTOR, float32)
+            for v in range(VECTOR):
+                acc[v] = float32(0)
+            for p in range(offsets[row], offsets[row + 1]):
+                start = int64(columns[p]) * ldb + column
+                lanes.axpy(values[p], lanes.load(B, start, VECTOR), acc, 0)
+            at = int64(row) * ldc + column
+            if column + VECTOR <= n:
+                lanes.store(C, at, lanes.take(acc, 0, VECTOR))
+            else:
+                for v in range(VECTOR):
+                    if column + v < n:
+                        lanes.store(C, at + v, lanes.take(acc, v, 1))
+
+    return spmm
+
+
+check_2(make_by_vectors)
+"""
+
 SOLUTIONS = {  # exercise by exercise, what to run at the end of a notebook
     "00_start_here": [
         """
@@ -64,6 +92,22 @@ def make_wider(variant, types):
 
 check_2(make_wider)
 """,
+    ],
+    "03_vector_memory_access": [
+        "check_1(sk.SpmmVariant(vector=2, subwarp=16, items=2, rows_per_block=4))",
+        BY_VECTORS,
+    ],
+}
+
+WRONG = {  # answers that look like ones, and what an exercise says of each
+    "03_vector_memory_access": [
+        ("check_1(sk.SpmmVariant(vector=4, subwarp=16, rows_per_block=4))", "needs ldb"),
+        ("check_1(sk.SpmmVariant(vector=2, subwarp=8, items=4, rows_per_block=4))", "8 warps"),
+        ("check_1(sk.SpmmVariant(vector=2, subwarp=32, rows_per_block=4))", "cost 5.31"),
+        ("check_2(make_side_by_side)", "cost 52.0"),
+        (BY_VECTORS.replace("column + VECTOR <= n", "column < n"), "beside the result"),
+        (BY_VECTORS.replace("load(B, start, VECTOR)", "load(B, start - start % 8, VECTOR)"), "C is wrong"),
+        (BY_VECTORS.replace("lanes.store(C, at + v", "v or lanes.store(C, at + v"), "never written"),
     ],
 }
 
@@ -106,6 +150,12 @@ def test_outputs_are_stored_without_errors(name):
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
 
 
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_exercises_are_stored_unsolved(name):
+    answers = said(notebooks.stored(name).cells)[-len(SOLUTIONS[name]) :]
+    assert answers and all("not yet" in text for text in answers)
+
+
 @each_notebook
 def test_no_machine_is_named(name):
     notebook = notebooks.stored(name)
@@ -117,17 +167,20 @@ def test_no_machine_is_named(name):
 
 
 @each_notebook
-def test_it_runs_says_what_is_stored_and_its_exercises_can_be_solved(name):
+def test_it_runs_says_what_is_stored_and_its_exercises_tell_solutions_from_other_answers(name):
     notebook = notebooks.source(name)
     solutions = [new_code_cell(code) for code in SOLUTIONS.get(name, [])]
-    notebook.cells += solutions
+    wrong = [new_code_cell(code) for code, _ in WRONG.get(name, [])]
+    notebook.cells += solutions + wrong
     notebooks.clean(notebooks.execute(notebook))
-    own = notebook.cells[: len(notebook.cells) - len(solutions)]
+    own = notebook.cells[: len(notebook.cells) - len(solutions) - len(wrong)]
     if device_backend() == "emulator":
         stored = said(notebooks.stored(name).cells)
         assert said(own) == stored, f"run: python -m sparsekern.study.notebooks run {name}"
     for cell in solutions:
         assert "solved" in said([cell])[-1]
+    for cell, (_, reason) in zip(wrong, WRONG.get(name, []), strict=True):
+        assert "not yet" in said([cell])[-1] and reason in said([cell])[-1]
 
 
 @pytest.fixture

@@ -71,21 +71,27 @@ class Meeting:
 class Machine:
     """Runs the blocks of one launch; what the kernel's `cuda` and `lanes` talk to."""
 
-    def __init__(self, function, grid, block):
+    def __init__(self, function, grid, block, trace=None):
         self.grid, self.block = Dim3(*grid), Dim3(*block)
         size = prod(self.block)
         if not 1 <= size <= MAX_THREADS:
             raise ValueError(f"block is {tuple(block)}, {size} threads; it must have 1 to {MAX_THREADS}")
         self.threads = [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(self.block)))]
-        self.counts = Counts()
+        self.counts, self.trace = Counts(), trace
         self.cuda = Cuda(self)
-        rebuilder = Rebuilder(self.cuda, Lanes(self.counts))
+        rebuilder = Rebuilder(self.cuda, Lanes(self.counts, trace))
         self.function, self.codes = rebuilder.rebuild(function), rebuilder.codes
 
     def run(self, arguments):
+        if self.trace:
+            self.trace.begin(self)
         for z, y, x in product(*map(range, reversed(self.grid))):
             self.cuda.blockIdx = Dim3(x, y, z)
             self._run_block(arguments)
+            if self.trace:
+                self.trace.end_block()
+        if self.trace:
+            self.trace.flush()
 
     def _run_block(self, arguments):
         self.hub, self.meetings, self.shared, self.registers = getcurrent(), {}, {}, []
@@ -134,6 +140,8 @@ class Machine:
                     "collective", f"{name} with mask {mask:#010x} does not name its caller, lane {lane.id}"
                 )
         warp = None if mask is None else lane.warp
+        if self.trace and mask in (None, 0xFFFFFFFF):
+            self.trace.met()
         key = name, warp, mask, place
         meeting = self.meetings.get(key)
         if meeting is None:
@@ -214,9 +222,11 @@ def _copy_in(machine, name, array, poisoned, owned):
     typed = map(Float32, array.tolist()) if array.dtype == np.float32 else array.tolist()
     cells = [UNWRITTEN] * len(array) if poisoned else list(typed)
     skew = array.ctypes.data // array.itemsize if array.size else 0
+    watch = machine.trace and machine.trace.watch(name, "global", array.itemsize, skew)
     return Memory(
-        machine.fail, name, "global", cells, array.dtype, skew, writeable=array.flags.writeable, owned=owned
-    )
+        machine.fail, name, "global", cells, array.dtype, skew,
+        writeable=array.flags.writeable, watch=watch, owned=owned,
+    )  # fmt: skip
 
 
 def _copy_out(memory, array):
@@ -224,17 +234,17 @@ def _copy_out(memory, array):
     array[written] = [memory.cells[at] for at in written]
 
 
-def emulate(function, grid, block, arguments, outputs=(), owned=None):
+def emulate(function, grid, block, arguments, outputs=(), owned=None, trace=None):
     """Runs `function` on `grid` blocks of `block` threads, and returns its `Counts`.
 
     arguments: contiguous 1-D NumPy arrays (updated in place at the end) and Python numbers.
     outputs: positions of arguments that are arrays which hold nothing yet: reading them is an error, and
     elements that the kernel does not write keep their value. owned: {position: bools}, the elements of an
-    array that may be written, where the others are somebody else's.
+    array that may be written, where the others are somebody else's. trace: a `Trace` to record in.
 
     Raises EmulatorError, with no array changed.
     """
-    machine = Machine(function, grid, block)
+    machine = Machine(function, grid, block, trace)
     names = machine.function.__code__.co_varnames[: machine.function.__code__.co_argcount]
     if not set(outputs) <= set(range(len(arguments))):
         raise ValueError(f"outputs is {outputs}; it must be positions of arguments, below {len(arguments)}")

@@ -93,6 +93,8 @@ class Memory:
 def load_if(wanted, array, index, width):
     """`width` elements of a `Memory` from `index` on, as one access; zeros and no access if not `wanted`."""
     if not wanted:
+        if array.watch:
+            array.watch.see("skipped", index, width)
         return [array.zero] * width
     fragment = array.cells[index : index + width]
     if index < 0 or len(fragment) != width or (array.skew + index) % width:

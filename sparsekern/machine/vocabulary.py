@@ -12,10 +12,13 @@ from numba import cuda as compiled_cuda
 
 from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
-from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy, dot, load_if
+from sparsekern.machine.memory import UNWRITTEN, WIDEST, Memory, Registers, axpy, dot, load_if
 from sparsekern.machine.races import Watch
+from sparsekern.machine.trace import Kind
 from sparsekern.variants import WARP
 
+BARRIER, SHUFFLE, VOTE = map(Kind, ("barrier", "shuffle", "vote"))
+MULTIPLY_ADDS = [Kind("multiply-add", count=count) for count in range(WIDEST + 1)]
 DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
 TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by name, as Numba's
 
@@ -30,8 +33,18 @@ class Lanes(SimpleNamespace):
     axpy = staticmethod(axpy)
     dot = staticmethod(dot)
 
-    def __init__(self, counts):
-        self._counts = counts
+    def __init__(self, counts, trace=None):
+        self._counts, self._trace = counts, trace
+        if trace:
+            self.axpy, self.dot = self._traced_axpy, self._traced_dot
+
+    def _traced_axpy(self, a, x, y, start):
+        self._trace.see(MULTIPLY_ADDS[len(x)])
+        axpy(a, x, y, start)
+
+    def _traced_dot(self, x, y, sums, index):
+        self._trace.see(MULTIPLY_ADDS[len(x)])
+        dot(x, y, sums, index)
 
     @staticmethod
     def scale(fragment, factor):
@@ -39,6 +52,8 @@ class Lanes(SimpleNamespace):
 
     def fma(self, a, b, c):
         self._counts.fma += 1
+        if self._trace:
+            self._trace.see(MULTIPLY_ADDS[1])
         return arithmetic.Float32(compiled_lanes.fma_here(a, b, c))
 
 
@@ -81,7 +96,10 @@ class Cuda:
             skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
             name = f"shared array (line {frame.f_lineno})"
             cells = [UNWRITTEN] * self._size(shape)
-            watch = Watch(machine, name, len(cells))
+            if machine.trace:  # which costs so much that the watch for races is left out
+                watch = machine.trace.watch(name, "shared", dtype.itemsize, skew)
+            else:
+                watch = Watch(machine, name, len(cells))
             machine.shared[key] = Memory(machine.fail, name, "shared", cells, dtype, skew, watch=watch)
         return machine.shared[key]
 
@@ -105,16 +123,23 @@ class Cuda:
     # Barriers and collectives: `meet` waits for the lanes and gives each its answer from all payloads
 
     def syncthreads(self):
-        self._machine.counts.barriers += 1
+        self._count_barrier(compiled_lanes.FULL_MASK)
         self._machine.meet("syncthreads", place=_place(2))
 
     def syncwarp(self, mask=compiled_lanes.FULL_MASK):
-        self._machine.counts.barriers += 1
+        self._count_barrier(mask)
         self._machine.meet("syncwarp", mask)
+
+    def _count_barrier(self, mask):
+        self._machine.counts.barriers += 1
+        if self._machine.trace:
+            self._machine.trace.see(BARRIER, mask, sys._getframe(2))
 
     def _shuffle(self, name, mask, value, source):
         machine = self._machine
         machine.counts.shuffles += 1
+        if machine.trace:
+            machine.trace.see(SHUFFLE, mask, sys._getframe(2))
 
         def answer(lane, payloads):
             _, source = payloads[lane.id]
@@ -142,6 +167,8 @@ class Cuda:
 
     def _vote(self, name, mask, predicate, outcome):
         self._machine.counts.votes += 1
+        if self._machine.trace:
+            self._machine.trace.see(VOTE, mask, sys._getframe(2))
         return self._machine.meet(name, mask, bool(predicate), lambda _, votes: outcome(votes), _place(3))
 
     def all_sync(self, mask, predicate):

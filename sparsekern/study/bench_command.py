@@ -1,6 +1,5 @@
 """python -m sparsekern bench: time variants on the layers of a DLMC tree, or compare what was timed."""
 
-import argparse
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,36 +12,10 @@ from sparsekern.study.compare import FASTEST, report, rival_us
 from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.records import Appender, Record, read
 from sparsekern.study.sweep import LEVELS, WrongKernel, read_sputnik, sweep
-from sparsekern.variants import KINDS, VariantError
+from sparsekern.variants import VariantError
 
 PAGE = 160  # columns of tables that go to a file
 INTERRUPTED = 130  # the exit status that shells give a program ended by Ctrl-C
-
-
-def add_parser(commands):
-    """Adds `bench` to the subcommands of the command line."""
-    sub = commands.add_parser("bench", help="time variants and libraries on a GPU, or compare records")
-    sub.add_argument("--op", choices=tuple(KINDS), default="spmm")
-    sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
-    help = "only layers whose name contains this; may be repeated (default: all)"
-    sub.add_argument("--matrix", metavar="TEXT", action="append", default=[], help=help)
-    help = (
-        "columns of the dense operands, or those of the paper: by layer for SpMM, 64, 256 and 1024 for SDDMM"
-    )
-    sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=f"{help} (the default)")
-    help = "each step of the ladder (default), the one that the library chooses, or a file with one a line"
-    sub.add_argument("--variants", default="ladder", metavar="ladder|default|FILE", help=help)
-    help = "a record to write, or to go on with where it was interrupted (default: print only)"
-    sub.add_argument("--out", metavar="CSV", help=help)
-    sub.add_argument("--l2", choices=(*LEVELS, "both"), default="warm", help="the cache before each launch")
-    sub.add_argument("--no-baselines", action="store_true", help="leave cuSPARSE and cuBLAS out")
-    help = "fill sputnik_us from a CSV file with columns op, dtype, matrix, m, k, n and sputnik_us"
-    sub.add_argument("--sputnik", metavar="CSV", help=help)
-    help = "time each this many times, and print how far the medians spread; records nothing"
-    sub.add_argument("--repeat", type=_count, metavar="TIMES", help=help)
-    help = "instead of timing: one record against its rivals, or two, the second against the first"
-    sub.add_argument("--compare", nargs="+", metavar="CSV", help=help)
-    sub.set_defaults(run=bench)
 
 
 def bench(arguments):
@@ -55,14 +28,6 @@ def bench(arguments):
     except (OSError, ValueError, RuntimeError) as error:  # of a file, a variant, a record; no GPU, no library
         print(error, file=sys.stderr)
         return 2
-
-
-def main(words=None):
-    """This command alone."""
-    parser = argparse.ArgumentParser(prog="python -m sparsekern", description=__doc__)
-    add_parser(parser.add_subparsers(dest="command", required=True))
-    arguments = parser.parse_args(["bench", *(sys.argv[1:] if words is None else words)])
-    return arguments.run(arguments)
 
 
 def read_variants(op, text):
@@ -205,15 +170,3 @@ def _has_rivals(row):
 
 def _wanted(layer, texts):
     return not texts or any(text in layer.name for text in texts)
-
-
-def _widths(text):
-    if text == "paper":
-        return text
-    return tuple(dict.fromkeys(_count(part.strip()) for part in text.split(",")))
-
-
-def _count(text):
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 2**16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 65536")
-    return int(text)

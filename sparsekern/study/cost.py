@@ -1,8 +1,144 @@
-"""What a problem must cost: flops, bytes, bounds."""
+"""What a launch must cost: flops, bytes, the time that each resource needs at least, and a prediction.
 
+A bound is what the launch could not beat if it did nothing but use one resource, spread evenly over the GPU.
+The prediction adds what bounds leave out: instructions that wait for each other, and the longest warp.
+"""
+
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from sparsekern.problem import Problem
 from sparsekern.study.gpus import Gpu
+from sparsekern.study.render import Shown
+from sparsekern.study.work import LINE, WORD, work_of
+from sparsekern.variants import Variant, VariantError
 
-__all__ = ["Gpu", "l1_bound_us", "l1_bytes"]
+__all__ = ["Bounds", "Gpu", "bounds", "l1_bound_us", "l1_bytes"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much slower than its bound each resource is in practice. Fitted by `study.fit`.
+
+    start_us: beyond an empty launch. issue, l1, l2: factors. latency: clocks of a load that others wait for.
+    block: share of the longest block's instructions, issued by one SM, that nothing hides. power: of the norm
+    that adds the terms up: 1 adds them, many take the largest.
+    """
+
+    start_us: float
+    issue: float
+    l1: float
+    l2: float
+    latency: float
+    block: float
+    power: float
+
+
+PACES = {  # fitted to data/results/nvidia-h200/ladder.csv, all steps of the ladder
+    "spmm": Pace(start_us=0.828, issue=3.89, l1=1.0, l2=0.155, latency=473.0, block=0.56, power=2.14),
+    "sddmm": Pace(start_us=1.27, issue=5.28, l1=1.0, l2=0.0, latency=236.0, block=0.861, power=9.33),
+}
+
+
+@dataclass(frozen=True)
+class Bounds(Shown):
+    """Of one launch. us: {resource: microseconds that it needs at least}. bytes: {level: bytes at least}.
+
+    resources: "launch", of an empty kernel; "arithmetic", multiply-adds; "issue", warp instructions; "L1",
+    its data path with shared memory; "L2", compulsory bytes; "HBM", the same if they do not fit L2.
+    """
+
+    problem: Problem
+    variant: Variant
+    gpu: Gpu
+    flops: int
+    bytes: dict
+    us: dict
+    predicted_us: float
+
+    @property
+    def binding(self):
+        """The resource that needs most time."""
+        return max(self.us, key=self.us.get)
+
+    @property
+    def bound_us(self):
+        """Microseconds below which this launch cannot be."""
+        return self.us[self.binding]
+
+    def share(self, measured_us):
+        """The bound as a share of a measured time: 1 leaves nothing to gain without another algorithm."""
+        return self.bound_us / measured_us
+
+    def tables(self):
+        title = f"{self.problem.op} on {self.gpu.name}: {self.flops:,} flops"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for name in ("resource", "at least, µs", "of the bound", "bytes"):
+            table.add_column(name, justify="left" if name == "resource" else "right")
+        for name, us in self.us.items():
+            moved = f"{self.bytes[name]:,.0f}" if name in self.bytes else ""
+            table.add_row(name, f"{us:.2f}", f"{us / self.bound_us:.0%}", moved)
+        yield table
+        yield f"bound {self.bound_us:.2f} µs, by {self.binding}; predicted {self.predicted_us:.2f} µs"
+
+
+def bounds(topology, problem, variant, gpu):
+    """The `Bounds` of running `variant` for `problem` on `gpu`.
+
+    topology: the `Topology` of the sparse matrix. problem: as in `plan.problem`. gpu: a `Gpu`, such as
+    `GPUS["h200"]`. Raises VariantError for a variant that cannot run the problem.
+    """
+    refusal = variant.check(problem)
+    if refusal:
+        raise VariantError(refusal)
+    work = work_of(topology, problem, variant)
+    clocks = gpu.sms * gpu.clock_hz / 1e6  # of all SMs, a microsecond
+    compulsory = compulsory_bytes(problem)
+    l2 = compulsory / gpu.l2_bytes_per_second * 1e6 if gpu.l2_bytes_per_second else 0.0
+    fits = compulsory <= gpu.l2_bytes
+    us = {
+        "launch": gpu.launch_us or 0.0,
+        "arithmetic": problem.flops / 2 / gpu.fp32_per_second * 1e6,
+        "issue": work.issue.sum() / gpu.schedulers / clocks,
+        "L1": work.l1.sum() * LINE / gpu.l1_bytes_per_clock / clocks,
+        "L2": l2,
+        "HBM": 0.0 if fits else compulsory / gpu.hbm_bytes_per_second * 1e6,
+    }
+    moved = {
+        "L1": work.l1_bytes,
+        "L2": compulsory,
+        "HBM": 0 if fits else compulsory,
+        "compulsory": compulsory,
+    }
+    return Bounds(
+        problem, variant, gpu, problem.flops, moved, us, predicted_us(PACES[problem.op], us, work, gpu)
+    )
+
+
+def predicted_us(pace, us, work, gpu):
+    """Microseconds that a launch with bounds `us` and that `Work` should take at a `Pace`."""
+    clock = gpu.clock_hz / 1e6
+    terms = (
+        pace.issue * us["issue"],
+        pace.l1 * us["L1"],
+        pace.l2 * work.l1_bytes / gpu.l2_bytes_per_second * 1e6 if gpu.l2_bytes_per_second else 0.0,
+        us["L2"],
+        us["HBM"],
+        pace.latency * work.chain.max(initial=0) / clock,
+        pace.block * work.issue.max(initial=0) / clock,
+    )
+    norm = sum(term**pace.power for term in terms) ** (1 / pace.power)
+    return us["launch"] + pace.start_us + norm
+
+
+def compulsory_bytes(problem):
+    """Bytes that must be moved at least: each operand read once, each result written once."""
+    p = problem
+    (m, k), n = p.sparse_shape, p.n if p.op == "spmm" else p.k
+    structure = (p.nnz + m + 1) * WORD
+    sparse = p.nnz * WORD  # the values of A, or of the result
+    return structure + sparse + (m + k) * n * WORD
 
 
 def l1_bytes(problem):

@@ -108,11 +108,3 @@ def read_sputnik(path):
         for line in known
         if line["sputnik_us"]
     }
-
-
-if __name__ == "__main__":
-    import sys
-
-    from sparsekern.study.bench_command import main
-
-    sys.exit(main())

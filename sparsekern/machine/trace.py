@@ -1,0 +1,297 @@
+"""What the warps of a launch did, instruction by instruction, told from what their lanes did.
+
+The emulator runs lanes one by one. Hardware issues an instruction for a warp at a time, so the events of
+its lanes are put together again. Where lanes take different paths, how that goes is up to the hardware: it
+may let the lanes of one path wait for those of another, or not, until a barrier or collective names them.
+So everything is counted twice:
+
+- `low`: between two points where the whole warp meets, lanes pass each place of the program together, the
+  first time of one with the first time of all, and so on. No order of execution has fewer instructions.
+- `high`: lanes that have parted stay apart until a barrier or collective names them.
+
+Where all lanes take one path the two are equal. An access that is switched off for all lanes of an
+instruction costs nothing in `low`, and in `high` an instruction but no request.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from sys import _getframe
+from typing import NamedTuple
+
+import numpy as np
+
+from sparsekern.machine.memory import WIDEST
+from sparsekern.variants import WARP
+
+SECTOR = 32  # bytes: the least that a cache line is read or written in
+BANKS, WORD = 32, 4  # of shared memory: banks, and bytes that each gives in a pass
+BATCH = 200_000  # events that are put together at once
+OFF = -1  # address of an access that is switched off
+MEETINGS = "barrier", "shuffle", "vote"  # whose address is the mask of lanes that have to come
+
+
+class Kind(NamedTuple):
+    """What an instruction does: `verb` ("load", "store", "multiply-add", "shuffle", "vote" or "barrier")."""
+
+    verb: str
+    array: str = ""
+    space: str = ""  # "global" or "shared"
+    bytes: int = 0  # of a lane
+    count: int = 1  # of such instructions, one after another
+
+
+@dataclass
+class Cost:
+    """What instructions of one kind came to, over a launch.
+
+    instructions: of warps. requests: those that some lane took part in. lanes: that did, added up. sectors:
+    of global memory. wavefronts: passes through the banks of shared memory. ideal: sectors or wavefronts
+    that would do for the bytes that lanes asked for, each once.
+    """
+
+    instructions: int = 0
+    requests: int = 0
+    lanes: int = 0
+    sectors: int = 0
+    ideal: int = 0
+    wavefronts: int = 0
+
+
+@dataclass
+class Trace:
+    """Records a launch. low, high: {Kind: Cost}. work: of each block, warp by warp, instructions of `low`."""
+
+    low: dict = field(default_factory=lambda: defaultdict(Cost))
+    high: dict = field(default_factory=lambda: defaultdict(Cost))
+    work: list = field(default_factory=list)
+
+    def begin(self, machine):
+        self._machine, self._sites, self._kinds = machine, {}, []
+        self._low, self._high = _Instructions(), _Instructions()
+        self._new_block()
+
+    def _new_block(self):
+        lanes = range(len(self._machine.threads))
+        self._events = [([], [], []) for _ in lanes]  # sites, addresses, where the whole warp met
+
+    def see(self, kind, address=OFF, frame=None):
+        """The lane that runs now does `kind`, called from `frame`."""
+        frame = frame or _getframe(2)
+        caller = frame.f_back
+        if caller is None:
+            site = id(kind), frame.f_lasti
+        elif caller.f_back is None:
+            site = id(kind), frame.f_lasti, caller.f_lasti
+        else:
+            site = id(kind), *_offsets(frame)
+        number = self._sites.get(site)
+        if number is None:
+            number = self._sites[site] = len(self._sites)
+            self._kinds.append(kind)
+        sites, addresses, _ = self._events[self._machine.lane.number]
+        sites.append(number)
+        addresses.append(address)
+
+    def met(self):
+        """The whole warp of the lane that runs now meets here."""
+        sites, _, met = self._events[self._machine.lane.number]
+        met.append(len(sites))
+
+    def watch(self, array, space, itemsize, skew):
+        """What a `Memory` tells of its accesses."""
+        return _Watch(self, array, space, itemsize, skew)
+
+    def end_block(self):
+        masks = {site for site, kind in enumerate(self._kinds) if kind.verb in MEETINGS}
+        work = []
+        for first in range(0, len(self._events), WARP):
+            lanes = self._events[first : first + WARP]
+            before = len(self._low.sites)
+            ends = [(*met, len(sites)) for sites, _, met in lanes]
+            starts = [0] * len(lanes)
+            for stretch in range(max(map(len, ends))):
+                paths = defaultdict(list)  # sites -> lanes that pass them, in this order
+                for lane, (sites, _, _) in enumerate(lanes):
+                    if stretch < len(ends[lane]):
+                        start, stop = starts[lane], ends[lane][stretch]
+                        paths[tuple(sites[start:stop])].append((lane, lanes[lane][1][start:stop]))
+                        starts[lane] = stop
+                apart = _apart(paths, masks)
+                self._low.add(_together(paths) if len(paths) > 1 else apart, paths)
+                self._high.add(apart, paths)
+            work.append(len(self._low.sites) - before)
+        self.work.append(work)
+        self._new_block()
+        if len(self._low.addresses) > BATCH:
+            self.flush()
+
+    def flush(self):
+        kinds = self._kinds
+        for instructions, costs, skipped in ((self._low, self.low, False), (self._high, self.high, True)):
+            instructions.cost(kinds, costs, skipped)
+        self._low, self._high = _Instructions(), _Instructions()
+
+
+def _offsets(frame):
+    """Where in the program: in the function of `frame`, in its caller, and so on outwards."""
+    while frame is not None:
+        yield frame.f_lasti
+        frame = frame.f_back
+
+
+class _Watch:
+    def __init__(self, trace, array, space, itemsize, skew):
+        self.trace, self.itemsize, self.skew = trace, itemsize, skew
+        loads, stores = (
+            [Kind(verb, array, space, width * itemsize) for width in range(WIDEST + 1)]
+            for verb in ("load", "store")
+        )
+        self.kinds = {"read": loads, "skipped": loads, "written": stores}
+
+    def see(self, verb, index, width):
+        address = OFF if verb == "skipped" else (self.skew + index) * self.itemsize
+        kind, frame = self.kinds[verb][width], _getframe(2)
+        if (caller := frame.f_back) is None:
+            site = id(kind), frame.f_lasti
+        elif caller.f_back is None:
+            site = id(kind), frame.f_lasti, caller.f_lasti
+        else:
+            site = id(kind), *_offsets(frame)
+        trace = self.trace
+        sites, addresses, _ = trace._events[trace._machine.lane.number]
+        try:
+            sites.append(trace._sites[site])
+        except KeyError:
+            trace.see(kind, address, frame)
+        else:
+            addresses.append(address)
+
+
+def _apart(paths, masks):
+    """(sites of instructions, {path: instruction of each event}), of lanes that stay apart once they parted.
+
+    paths: {sites: [(lane, addresses), ...]}. masks: sites of barriers and collectives, whose address is the
+    mask of lanes that have to come: there these are together again.
+    """
+    if len(paths) == 1:
+        (path,) = paths
+        return path, {path: range(len(path))}
+    sites, numbers, after = [], {}, {}
+    for path, lanes in paths.items():
+        here, numbers[path] = None, []
+        for at, site in enumerate(path):
+            keys = [(here, site)]
+            if site in masks:
+                meeting = sum(before in masks for before in path[:at])
+                keys += {(addresses[at], meeting) for _, addresses in lanes}
+            here = next((after[key] for key in keys if key in after), len(sites))
+            if here == len(sites):
+                sites.append(site)
+            after |= dict.fromkeys(keys, here)
+            numbers[path].append(here)
+    return sites, numbers
+
+
+def _together(paths):
+    """The same of lanes that pass each site together, the first time of one with the first of all."""
+    sites, numbers, known = [], {}, {}
+    for path in paths:
+        times, numbers[path] = Counter(), []
+        for site in path:
+            key = site, times[site]
+            times[site] += 1
+            if key not in known:
+                known[key] = len(sites)
+                sites.append(site)
+            numbers[path].append(known[key])
+    return sites, numbers
+
+
+class _Instructions:
+    """Instructions of warps, and the lanes that took part."""
+
+    def __init__(self):
+        self.sites = []  # of each instruction
+        self.numbers, self.lanes, self.addresses = [], [], []  # of each event: its instruction, lane, address
+
+    def add(self, instructions, paths):
+        sites, numbers = instructions
+        base = len(self.sites)
+        self.sites += sites
+        for path, lanes in paths.items():
+            mine = [base + number for number in numbers[path]]
+            for lane, addresses in lanes:
+                self.numbers += mine
+                self.lanes += [lane] * len(mine)
+                self.addresses += addresses
+
+    def cost(self, kinds, costs, skipped):
+        """Adds to `costs` what they cost. skipped: instructions whose lanes are all switched off count."""
+        kinds_of_sites = list(dict.fromkeys(kinds))
+        kind_of_site = np.array([kinds_of_sites.index(kind) for kind in kinds], np.int64)
+        of_instruction = kind_of_site[np.array(self.sites, np.int64)]
+        numbers, lanes, addresses = (
+            np.array(x, np.int64) for x in (self.numbers, self.lanes, self.addresses)
+        )
+        of_event = of_instruction[numbers]
+        issued = np.bincount(of_instruction, minlength=len(kinds_of_sites)).tolist()
+        for at, kind in enumerate(kinds_of_sites):
+            cost, mine = costs[kind], of_event == at
+            if not kind.space:
+                cost.instructions += kind.count * issued[at]
+                cost.lanes += kind.count * int(mine.sum())
+                continue
+            mine &= addresses != OFF
+            accesses = numbers[mine], lanes[mine], addresses[mine]
+            taking = len(np.unique(accesses[0]))
+            cost.instructions += issued[at] if skipped else taking
+            cost.requests += taking
+            cost.lanes += len(accesses[0])
+            cost.ideal += least(kind, *accesses)
+            if kind.space == "global":
+                cost.sectors += len(_pairs(accesses[0], accesses[2] // SECTOR)[0])
+            else:
+                cost.wavefronts += wavefronts(kind.bytes, *accesses)
+
+
+def least(kind, numbers, lanes, addresses):
+    """Sectors, or wavefronts of shared memory, that would do for the bytes that each instruction asks for."""
+    pieces = np.unique(_pairs(numbers, addresses)[0], return_counts=True)[1]
+    return int((-(-pieces * kind.bytes // (SECTOR if kind.space == "global" else BANKS * WORD))).sum())
+
+
+def wavefronts(size, numbers, lanes, addresses):
+    """Passes through the 32 banks of shared memory, for accesses of `size` bytes a lane.
+
+    numbers, lanes, addresses: of each access its instruction, lane and byte address. A pass serves each bank
+    once, and any number of lanes that want the same word. Accesses of 8 bytes go by half warps and those of
+    16 by quarters; but if each lane wants what its neighbour at distance 1 wants, or each what the one at
+    distance 2 does, by whole and half warps. Found on an H200, where it explains 207 patterns of 207.
+    """
+    if not len(numbers):
+        return 0
+    instructions, rows = np.unique(numbers, return_inverse=True)
+    wanted = np.full((len(instructions), WARP), OFF)
+    wanted[rows, lanes] = addresses
+    group = WARP * WORD // max(size, WORD)
+    if group < WARP:
+        alike = np.zeros(len(instructions), bool)
+        for distance in (1, 2):
+            neighbour = wanted[:, np.arange(WARP) ^ distance]
+            alike |= ((wanted == neighbour) | (wanted == OFF) | (neighbour == OFF)).all(axis=1)
+        group = np.where(alike, 2 * group, group)[rows]
+    groups = (rows * WARP + lanes // group)[:, None]
+    words = addresses[:, None] // WORD + np.arange(max(size // WORD, 1))
+    groups, words, _ = _pairs(np.broadcast_to(groups, words.shape).ravel(), words.ravel())
+    groups, _, counts = _pairs(groups, words % BANKS)
+    worst = np.zeros(groups.max() + 1, np.int64)
+    np.maximum.at(worst, groups, counts)
+    return int(worst.sum())
+
+
+def _pairs(firsts, seconds):
+    """The different pairs, in order, and how often each is there."""
+    low = seconds.min(initial=0)
+    span = seconds.max(initial=0) - low + 1
+    pairs, counts = np.unique(firsts * span + (seconds - low), return_counts=True)
+    return pairs // span, pairs % span + low, counts

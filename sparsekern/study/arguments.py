@@ -1,0 +1,70 @@
+"""Options of the commands that study kernels. Imports nothing that may be missing, for the doctor's sake."""
+
+import argparse
+
+WIDTH = "columns of the dense operands"
+OPS = "spmm", "sddmm"
+CODE = "source", "ptx", "sass"
+GPUS = "h200", "a100", "v100"
+
+
+def add_op(sub):
+    sub.add_argument("--op", choices=OPS, default="spmm")
+
+
+def add_show(sub):
+    """What a variant does to a matrix."""
+    help = "or the number of a step of the ladder (default: its last)"
+    sub.add_argument("--variant", metavar="TOGGLE=VALUE,...", help=help)
+    sub.add_argument("--n", type=size, default=64, help=f"{WIDTH} (default 64)")
+    sub.add_argument("--gpu", choices=GPUS, default=GPUS[0], help=f"default: {GPUS[0]}")
+    sub.add_argument("--counts", action="store_true", help="instructions, sectors, bank conflicts, ...")
+    sub.add_argument("--bound", action="store_true", help="the time that each resource needs at least")
+    for what in CODE:
+        sub.add_argument(f"--{what}", action="store_true", help=f"the kernel's {what}")
+    help = "a variant to compare with: counts and code are shown side by side"
+    sub.add_argument("--diff", metavar="TOGGLE=VALUE,...", help=help)
+
+
+def add_bench(sub):
+    """What to time, on which layers, and where to write it."""
+    sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
+    help = "only layers whose name contains this; may be repeated (default: all)"
+    sub.add_argument("--matrix", metavar="TEXT", action="append", default=[], help=help)
+    help = (
+        "columns of the dense operands, or those of the paper: by layer for SpMM, 64, 256 and 1024 for SDDMM"
+    )
+    sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=f"{help} (the default)")
+    help = "each step of the ladder (default), the one that the library chooses, or a file with one a line"
+    sub.add_argument("--variants", default="ladder", metavar="ladder|default|FILE", help=help)
+    help = "a record to write, or to go on with where it was interrupted (default: print only)"
+    sub.add_argument("--out", metavar="CSV", help=help)
+    sub.add_argument(
+        "--l2", choices=("warm", "flushed", "both"), default="warm", help="the cache before each launch"
+    )
+    sub.add_argument("--no-baselines", action="store_true", help="leave cuSPARSE and cuBLAS out")
+    help = "fill sputnik_us from a CSV file with columns op, dtype, matrix, m, k, n and sputnik_us"
+    sub.add_argument("--sputnik", metavar="CSV", help=help)
+    help = "time each this many times, and print how far the medians spread; records nothing"
+    sub.add_argument("--repeat", type=size, metavar="TIMES", help=help)
+    help = "instead of timing: one record against its rivals, or two, the second against the first"
+    sub.add_argument("--compare", nargs="+", metavar="CSV", help=help)
+
+
+def size(text):
+    """A number from the command line."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 65536")
+    return int(text)
+
+
+def multiple_of_4(text):
+    if size(text) % 4:
+        raise argparse.ArgumentTypeError(f"{text} is not a multiple of 4, the widest vector")
+    return int(text)
+
+
+def _widths(text):
+    if text == "paper":
+        return text
+    return tuple(dict.fromkeys(size(part.strip()) for part in text.split(",")))

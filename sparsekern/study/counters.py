@@ -1,0 +1,221 @@
+"""What the hardware's counters would show of a launch, counted on the emulator. Needs no GPU."""
+
+from dataclasses import dataclass
+from functools import partial
+from heapq import heapreplace
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from sparsekern.foreign import as_csr
+from sparsekern.machine.emulator import emulate
+from sparsekern.machine.trace import Trace
+from sparsekern.ops import FACTORIES, check_options, plan_sddmm, plan_spmm
+from sparsekern.problem import Problem
+from sparsekern.select import H200_WARPS, select
+from sparsekern.study.render import Shown
+from sparsekern.variants import KINDS, WARP, Variant
+
+
+class Range(NamedTuple):
+    """A count: as low as `low` when lanes that took different paths go on together as soon as they can.
+
+    As high as `high` when they do so only where the whole warp has to meet; see `machine.trace`.
+    """
+
+    low: int
+    high: int
+
+    def __str__(self):
+        low, high = (f"{x:,.2f}" if isinstance(x, float) else f"{x:,}" for x in self)
+        return low if low == high else f"{low} to {high}"
+
+    def __sub__(self, other):
+        return Range(self.low - other.low, self.high - other.high)
+
+
+ACCESSES = (  # (what is counted, attribute of `trace.Cost`) of the loads or stores of a space
+    ("instructions", "instructions"),
+    ("requests", "requests"),
+    ("sectors", "sectors"),
+    ("ideal sectors", "ideal"),
+    ("wavefronts", "wavefronts"),
+    ("ideal wavefronts", "ideal"),
+)
+OTHERS = {"multiply-add": "multiply-adds", "shuffle": "shuffles", "vote": "votes", "barrier": "barriers"}
+
+
+@dataclass(frozen=True)
+class Counters(Shown):
+    """Counts of one launch, by name: `counters["global load sectors"]` is a `Range`.
+
+    instructions, requests: of warps; a request is an instruction that some lane took part in. sectors: of 32
+    bytes. wavefronts: passes through the banks of shared memory. ideal: what would do for the same bytes.
+    bytes: that lanes asked for. active lanes: of 32, of an instruction. by_array: {(array, verb): counts}.
+    work: (blocks, warps) instructions of each warp, lanes together as soon as they can.
+    """
+
+    title: str
+    counts: dict
+    by_array: dict
+    work: np.ndarray
+    variant: Variant | None = None
+    problem: Problem | None = None
+
+    def __getitem__(self, name):
+        if name not in self.counts:
+            raise KeyError(f"name is {name!r}; the counts are {', '.join(self.counts)}")
+        return self.counts[name]
+
+    def __sub__(self, other):
+        """What this launch does more than `other`, count by count."""
+        if not isinstance(other, Counters):
+            return NotImplemented
+        return Difference(
+            f"{self.title}, less {other.title}",
+            {name: (self.counts[name], other.counts[name]) for name in self.counts},
+        )
+
+    def of(self, array, verb="load"):
+        """{"instructions": ..., "sectors": ...} of the loads or stores of an array, as the kernel calls it.
+
+        Raises KeyError if there were none.
+        """
+        if (array, verb) not in self.by_array:
+            known = ", ".join(f"{verb}s of {array}" for array, verb in self.by_array)
+            raise KeyError(f"there are no {verb}s of {array!r}; there are {known}")
+        return self.by_array[array, verb]
+
+    def makespan(self, gpu):
+        """Instructions of the busiest SM of `gpu`, when each block goes to the SM with the least so far."""
+        return max(timeline(self.work.sum(axis=1), gpu.sms), default=0)
+
+    def tables(self):
+        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        table.add_column("count")
+        table.add_column("launch", justify="right")
+        table.add_column("a warp", justify="right")
+        for name, count in self.counts.items():
+            each = "" if name == "active lanes" else str(Range(*(x / self.work.size for x in count)))
+            table.add_row(name, str(count), each)
+        yield table
+        table = Table(title="by array", title_justify="left", box=None, pad_edge=False)
+        for name in ("array", "access", "instructions", "sectors", "wavefronts", "ideal"):
+            table.add_column(name, justify="right" if name not in ("array", "access") else "left")
+        for (array, verb), counts in self.by_array.items():
+            measured = (str(counts[name]) for name in ("instructions", "sectors", "wavefronts", "ideal"))
+            table.add_row(array, verb, *measured)
+        yield table
+
+
+@dataclass(frozen=True)
+class Difference(Shown):
+    """Two launches, count by count: counts is {name: (of one, of the other)}."""
+
+    title: str
+    counts: dict
+
+    def __getitem__(self, name):
+        one, other = self.counts[name]
+        return one - other
+
+    def tables(self):
+        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        table.add_column("count")
+        for name in ("this", "other", "difference"):
+            table.add_column(name, justify="right")
+        for name, (one, other) in self.counts.items():
+            if one != other:
+                table.add_row(name, str(one), str(other), str(one - other))
+        yield table
+
+
+def timeline(work, sms):
+    """Work of each of `sms` SMs, when blocks are handed out in order to the SM that has the least so far."""
+    loads = [0] * sms
+    for block in np.asarray(work).tolist():
+        heapreplace(loads, loads[0] + block)
+    return loads
+
+
+def count(op, a, n, variant=None, *, make=None):
+    """The `Counters` of a launch of `op` on CSR matrix `a`, with random dense operands.
+
+    op: "spmm" or "sddmm". a: any CSR matrix that `spmm` takes; of SDDMM the topology. n: columns of the dense
+    operands, of SDDMM the inner dimension. variant: None is what a GPU like an H200 would get. make: a kernel
+    factory; None is the library's. Every array starts on 256 bytes, as an array of its own does on a GPU.
+
+    Raises TypeError or ValueError for other arguments, VariantError for a variant that cannot run this, and
+    EmulatorError for a kernel that goes wrong.
+    """
+    case, inputs = plan(op, a, n, variant, make=make)
+    trace = Trace()
+    if 0 not in case.grid:
+        result = aligned(np.zeros(case.result_size, np.float32))
+        arguments = case.arguments(tuple(map(aligned, case.structure)), *case.flat(*inputs), result)
+        emulate(case.function, case.grid, case.block, arguments, (case.output,), trace=trace)
+    return _counters(case, trace)
+
+
+def plan(op, a, n, variant=None, *, make=None):
+    """(the plan that `count` with the same arguments runs, its inputs)."""
+    if op not in KINDS:
+        raise TypeError(f"op is {op!r}; it must be one of {', '.join(KINDS)}")
+    if type(n) is not int or n < 1:
+        raise ValueError(f"n is {n!r}; it must be a whole number, at least 1")
+    a, make = as_csr(a), FACTORIES[op] if make is None else make
+    (m, k), rng = a.shape, np.random.default_rng(0)
+    shapes = ((k, n),) if op == "spmm" else ((m, n), (k, n))
+    dense = [aligned(rng.standard_normal(shape, np.float32)) for shape in shapes]
+    inputs = [aligned(a.values), *dense] if op == "spmm" else dense
+    operands = (a.with_values(inputs[0]), *dense) if op == "spmm" else (a.topology, *dense)
+    plan_op = partial(plan_spmm if op == "spmm" else plan_sddmm, *operands, make=make, backend="emulator")
+    check_options(variant, KINDS[op], make)
+    if variant is None:
+        variant, _ = select(plan_op().problem, H200_WARPS)
+    return plan_op(variant=variant), inputs
+
+
+def aligned(array):
+    """A copy that starts on 256 bytes."""
+    memory = np.empty(array.nbytes + 256, np.uint8)
+    copy = memory[-memory.ctypes.data % 256 :][: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def _counters(plan, trace):
+    kinds = list(trace.high)
+
+    def total(attribute, chosen):
+        totals = (sum(getattr(c[kind], attribute) for kind in chosen) for c in (trace.low, trace.high))
+        return Range(*sorted(totals))  # lanes that are together may need more wavefronts than apart
+
+    counts = {}
+    for space in ("global", "shared"):
+        for verb in ("load", "store"):
+            chosen = [kind for kind in kinds if (kind.space, kind.verb) == (space, verb)]
+            other = "wavefronts" if space == "global" else "sectors"
+            for name, attribute in ACCESSES:
+                if other not in name:
+                    counts[f"{space} {verb} {name}"] = total(attribute, chosen)
+            asked = [sum(c[kind].lanes * kind.bytes for kind in chosen) for c in (trace.low, trace.high)]
+            counts[f"{space} {verb} bytes"] = Range(*asked)
+            if space == "shared":
+                conflicts = counts[f"shared {verb} wavefronts"] - counts[f"shared {verb} ideal wavefronts"]
+                counts[f"shared {verb} bank conflicts"] = Range(*sorted(conflicts))
+    for verb, name in OTHERS.items():
+        counts[name] = total("instructions", [kind for kind in kinds if kind.verb == verb])
+    lanes, instructions = total("lanes", kinds), total("instructions", kinds)
+    counts["active lanes"] = Range(*sorted(x / max(y, 1) for x, y in zip(lanes, instructions, strict=True)))
+    arrays = dict.fromkeys((kind.array, kind.verb) for kind in kinds if kind.space)
+    by_array = {
+        (array, verb): {
+            name: total(attribute, [kind for kind in kinds if (kind.array, kind.verb) == (array, verb)])
+            for name, attribute in (*ACCESSES, ("ideal", "ideal"), ("lanes", "lanes"))
+        }
+        for array, verb in arrays
+    }
+    work = np.array(trace.work, np.int64).reshape(-1, -(-plan.variant.threads // WARP))
+    return Counters(plan.title(), counts, by_array, work, plan.variant, plan.problem)

@@ -1,0 +1,109 @@
+"""The constants of the prediction in `study.cost`, fitted: python -m sparsekern.study.fit --dlmc DIR."""
+
+import argparse
+from collections import defaultdict
+from dataclasses import astuple, replace
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.stats import kendalltau
+
+from sparsekern.datasets import dlmc
+from sparsekern.foreign import as_topology
+from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem
+from sparsekern.study import cost
+from sparsekern.study.gpus import GPUS
+from sparsekern.study.naming import parse_variant
+from sparsekern.study.records import load
+from sparsekern.study.work import work_of
+
+STARTS = 4  # from which the search begins
+
+
+class Point(NamedTuple):
+    """A row of a record, with what `cost` works from."""
+
+    row: object
+    bounds: cost.Bounds
+    work: object
+
+
+def problem_of(row, topology):
+    """The `Problem` of a row of a record, whose dense operands are contiguous."""
+    m, k, n = row.m, row.k, row.n
+    sizes = dict(m=m, k=k, n=n, nnz=row.nnz, rows=RowStats.of(topology.row_lengths))
+    if row.op == "spmm":
+        return SpmmProblem(**sizes, b=Layout(n, reach=k * n), c=Layout(n, reach=m * n))
+    return SddmmProblem(**sizes, lhs=Layout(k, reach=m * k), rhs=Layout(k, reach=n * k))
+
+
+def points(record, tree, gpu):
+    """A `Point` for each row of a record."""
+    layers = {layer.name: layer for layer in dlmc(tree)}
+    by_matrix = defaultdict(list)
+    for row in record.rows:
+        by_matrix[row.matrix].append(row)
+    for name, rows in by_matrix.items():
+        topology = as_topology(layers[name].load())
+        for row in rows:
+            problem, variant = problem_of(row, topology), parse_variant(row.op, row.variant)
+            bounds = cost.bounds(topology, problem, variant, gpu)
+            yield Point(row, bounds, work_of(topology, problem, variant))
+
+
+def errors(points):
+    """|log(predicted / measured)| of each point."""
+    return [abs(np.log(p.bounds.predicted_us / p.row.time_us)) for p in points]
+
+
+def agreement(points):
+    """Kendall's tau between predicted and measured times of the steps of a ladder, for each problem."""
+    by_problem = defaultdict(list)
+    for point in points:
+        by_problem[point.row.problem].append((point.bounds.predicted_us, point.row.time_us))
+    return [kendalltau(*zip(*pairs, strict=True)).statistic for pairs in by_problem.values()]
+
+
+def fit(op, points, gpu):
+    """The `Pace` of least mean |log(predicted / measured)|. Factors of bounds stay at least 1."""
+    measured = np.array([p.row.time_us for p in points])
+
+    def pace(x):
+        start, issue, l1, l2, latency, block, power = np.exp(np.clip(x, -10, 10))
+        return cost.Pace(start, 1 + issue, 1 + l1, l2, latency, block, 1 + power)
+
+    def loss(x):
+        predicted = [cost.predicted_us(pace(x), p.bounds.us, p.work, gpu) for p in points]
+        return np.abs(np.log(np.array(predicted) / measured)).mean()
+
+    first, rng = np.log([0.5, 2, 0.5, 0.5, 300, 0.5, 1]), np.random.default_rng(0)
+    found = [
+        minimize(loss, first + rng.normal(0, 0.5, len(first)), method="Nelder-Mead", options={"maxiter": 900})
+        for _ in range(STARTS)
+    ]
+    best = min(found, key=lambda result: result.fun)
+    return cost.Pace(*(float(f"{x:.3g}") for x in astuple(pace(best.x))))
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(prog="python -m sparsekern.study.fit", description=__doc__)
+    parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
+    arguments = parser.parse_args(words)
+    gpu, record = GPUS["h200"], load("ladder")
+    everything = list(points(record, arguments.dlmc, gpu))
+    for op in cost.PACES:
+        mine = [p for p in everything if p.row.op == op]
+        pace = fit(op, mine, gpu)
+        print(op, pace)
+        times = [cost.predicted_us(pace, p.bounds.us, p.work, gpu) for p in mine]
+        again = [
+            p._replace(bounds=replace(p.bounds, predicted_us=us)) for p, us in zip(mine, times, strict=True)
+        ]
+        print(f"  median |log(predicted / measured)| {median(errors(again)):.3f}")
+        print(f"  median of Kendall's tau {median(agreement(again)):.3f}")
+
+
+if __name__ == "__main__":
+    main()

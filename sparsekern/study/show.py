@@ -1,0 +1,75 @@
+"""python -m sparsekern show: what a variant does to a matrix, without a GPU."""
+
+import re
+import sys
+
+from rich.console import Console
+from rich.syntax import Syntax
+
+from sparsekern.foreign import as_csr
+from sparsekern.ladders import LADDERS
+from sparsekern.ops import FACTORIES
+from sparsekern.study.codegen import ptx, resources, sass
+from sparsekern.study.cost import bounds
+from sparsekern.study.counters import count, plan
+from sparsekern.study.diff import diff
+from sparsekern.study.gpus import GPUS
+from sparsekern.study.naming import format_variant, parse_variant
+from sparsekern.study.occupancy import occupancy
+from sparsekern.study.source import source
+from sparsekern.variants import VariantError
+
+PAGE = 110  # columns of what goes to a file
+
+
+def variant_of(op, text):
+    """The variant that `text` names: a ladder's step by number, or toggle=value,...; None is the last step.
+
+    Raises VariantError for a number that is no step, and what `parse_variant` raises.
+    """
+    ladder = LADDERS[op]
+    if text is None:
+        return ladder[-1][1]
+    if not text.strip().isdigit():
+        return parse_variant(op, text)
+    if int(text) >= len(ladder):
+        raise VariantError(f"variant is {text}; the ladder of {op} has steps 0 to {len(ladder) - 1}")
+    return ladder[int(text)][1]
+
+
+def show(op, name, a, n, variant, gpu="h200", code=(), counts=False, bound=False, other=None):
+    """Prints registers and occupancy of a variant, and what else is asked for.
+
+    name, a: of a CSR matrix. n: columns of the dense operands. gpu: a key of `GPUS`. code: of "source",
+    "ptx" and "sass". other: a variant to compare with, line by line and count by count.
+    """
+    console = Console(width=None if sys.stdout.isatty() else PAGE)
+    make, gpu = FACTORIES[op], GPUS[gpu]
+    console.print(f"{name}\n{op}, {format_variant(variant)}, n = {n}\n", soft_wrap=True, highlight=False)
+    held = resources(make, variant, gpu.arch)
+    spilled = held.spill_stores + held.spill_loads
+    fit = occupancy(held, variant.threads, gpu)
+    console.print(
+        f"{held.registers} registers a thread, {held.shared_bytes:,} bytes of shared memory a block of "
+        f"{variant.threads} threads, {spilled} bytes spilled\n{gpu.name}: an SM holds {fit}\n",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+    a = as_csr(a)
+    if bound:
+        console.print(bounds(a.topology, plan(op, a, n, variant)[0].problem, variant, gpu))
+    if counts:
+        mine = count(op, a, n, variant)
+        console.print(mine if other is None else mine - count(op, a, n, other))
+    for what in code:
+        if other is not None:
+            console.print(diff(variant, other, what=what, arch=gpu.arch))
+        elif what == "source":
+            console.print(Syntax(source(make, variant), "python", background_color="default"))
+        else:
+            text = ptx(make, variant, gpu.arch) if what == "ptx" else _code(sass(make, variant, gpu.arch))
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _code(text):
+    """The labels and instructions of machine code, without its directives."""
+    return "\n".join(line for line in text.splitlines() if re.match(r"\s*/\*|\.L", line))
