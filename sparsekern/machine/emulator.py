@@ -45,12 +45,13 @@ class Dim3(NamedTuple):
 class Lane:
     """One thread of a block: its place, its greenlet, and the answer it will go on with."""
 
-    __slots__ = ("number", "thread", "warp", "id", "greenlet", "answer", "clock", "known")
+    __slots__ = ("number", "thread", "warp", "id", "greenlet", "answer", "clock", "known", "events")
 
     def __init__(self, number, thread, function, known):
         self.number, self.thread, self.warp, self.id = number, thread, number // WARP, number % WARP
         self.greenlet, self.answer = greenlet(function), None
         self.clock, self.known = 1, known  # see machine.races
+        self.events = [], [], []  # sites, addresses, where the whole warp met; see machine.trace
 
 
 class Meeting:
@@ -88,8 +89,6 @@ class Machine:
         for z, y, x in product(*map(range, reversed(self.grid))):
             self.cuda.blockIdx = Dim3(x, y, z)
             self._run_block(arguments)
-            if self.trace:
-                self.trace.end_block()
         if self.trace:
             self.trace.flush()
 
@@ -110,6 +109,8 @@ class Machine:
         finally:
             for lane in filter(attrgetter("greenlet"), lanes):  # suspended by an error: never collected
                 lane.greenlet.throw()
+        if self.trace:
+            self.trace.end_block(lanes)
         for memory in self.shared.values():
             self.counts.add_memory(memory)
         for registers in self.registers:

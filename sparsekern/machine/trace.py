@@ -15,6 +15,7 @@ instruction costs nothing in `low`, and in `high` an instruction but no request.
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import compress
 from sys import _getframe
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from sparsekern.variants import WARP
 SECTOR = 32  # bytes: the least that a cache line is read or written in
 BANKS, WORD = 32, 4  # of shared memory: banks, and bytes that each gives in a pass
 BATCH = 200_000  # events that are put together at once
-OFF = -1  # address of an access that is switched off
+OFF, NOWHERE = -1, -2  # addresses: of an access that is switched off, of what is none
 MEETINGS = "barrier", "shuffle", "vote"  # whose address is the mask of lanes that have to come
 
 
@@ -68,44 +69,39 @@ class Trace:
     def begin(self, machine):
         self._machine, self._sites, self._kinds = machine, {}, []
         self._low, self._high = _Instructions(), _Instructions()
-        self._new_block()
 
-    def _new_block(self):
-        lanes = range(len(self._machine.threads))
-        self._events = [([], [], []) for _ in lanes]  # sites, addresses, where the whole warp met
-
-    def see(self, kind, address=OFF, frame=None):
+    def see(self, kind, address=NOWHERE, frame=None):
         """The lane that runs now does `kind`, called from `frame`."""
         frame = frame or _getframe(2)
         caller = frame.f_back
         if caller is None:
             site = id(kind), frame.f_lasti
-        elif caller.f_back is None:
+        else:  # in a helper: also from where in the kernel
             site = id(kind), frame.f_lasti, caller.f_lasti
-        else:
-            site = id(kind), *_offsets(frame)
+            while (caller := caller.f_back) is not None:
+                site = *site, caller.f_lasti
         number = self._sites.get(site)
         if number is None:
             number = self._sites[site] = len(self._sites)
             self._kinds.append(kind)
-        sites, addresses, _ = self._events[self._machine.lane.number]
+        sites, addresses, _ = self._machine.lane.events
         sites.append(number)
         addresses.append(address)
 
     def met(self):
         """The whole warp of the lane that runs now meets here."""
-        sites, _, met = self._events[self._machine.lane.number]
+        sites, _, met = self._machine.lane.events
         met.append(len(sites))
 
     def watch(self, array, space, itemsize, skew):
         """What a `Memory` tells of its accesses."""
         return _Watch(self, array, space, itemsize, skew)
 
-    def end_block(self):
+    def end_block(self, lanes_of_block):
         masks = {site for site, kind in enumerate(self._kinds) if kind.verb in MEETINGS}
         work = []
-        for first in range(0, len(self._events), WARP):
-            lanes = self._events[first : first + WARP]
+        for first in range(0, len(lanes_of_block), WARP):
+            lanes = [lane.events for lane in lanes_of_block[first : first + WARP]]
             before = len(self._low.sites)
             ends = [(*met, len(sites)) for sites, _, met in lanes]
             starts = [0] * len(lanes)
@@ -117,11 +113,14 @@ class Trace:
                         paths[tuple(sites[start:stop])].append((lane, lanes[lane][1][start:stop]))
                         starts[lane] = stop
                 apart = _apart(paths, masks)
-                self._low.add(_together(paths) if len(paths) > 1 else apart, paths)
                 self._high.add(apart, paths)
+                if len(paths) > 1:
+                    paths = _switched_on(paths)
+                    self._low.add(_together(paths), paths)
+                else:
+                    self._low.add(apart, paths)
             work.append(len(self._low.sites) - before)
         self.work.append(work)
-        self._new_block()
         if len(self._low.addresses) > BATCH:
             self.flush()
 
@@ -130,13 +129,6 @@ class Trace:
         for instructions, costs, skipped in ((self._low, self.low, False), (self._high, self.high, True)):
             instructions.cost(kinds, costs, skipped)
         self._low, self._high = _Instructions(), _Instructions()
-
-
-def _offsets(frame):
-    """Where in the program: in the function of `frame`, in its caller, and so on outwards."""
-    while frame is not None:
-        yield frame.f_lasti
-        frame = frame.f_back
 
 
 class _Watch:
@@ -150,21 +142,7 @@ class _Watch:
 
     def see(self, verb, index, width):
         address = OFF if verb == "skipped" else (self.skew + index) * self.itemsize
-        kind, frame = self.kinds[verb][width], _getframe(2)
-        if (caller := frame.f_back) is None:
-            site = id(kind), frame.f_lasti
-        elif caller.f_back is None:
-            site = id(kind), frame.f_lasti, caller.f_lasti
-        else:
-            site = id(kind), *_offsets(frame)
-        trace = self.trace
-        sites, addresses, _ = trace._events[trace._machine.lane.number]
-        try:
-            sites.append(trace._sites[site])
-        except KeyError:
-            trace.see(kind, address, frame)
-        else:
-            addresses.append(address)
+        self.trace.see(self.kinds[verb][width], address, _getframe(2))
 
 
 def _apart(paths, masks):
@@ -190,6 +168,16 @@ def _apart(paths, masks):
             after |= dict.fromkeys(keys, here)
             numbers[path].append(here)
     return sites, numbers
+
+
+def _switched_on(paths):
+    """The same paths without accesses that are switched off."""
+    result = defaultdict(list)
+    for path, lanes in paths.items():
+        for lane, addresses in lanes:
+            on = [address != OFF for address in addresses]
+            result[tuple(compress(path, on))].append((lane, list(compress(addresses, on))))
+    return result
 
 
 def _together(paths):

@@ -207,6 +207,7 @@ def _counters(plan, trace):
                 counts[f"shared {verb} bank conflicts"] = Range(*sorted(conflicts))
     for verb, name in OTHERS.items():
         counts[name] = total("instructions", [kind for kind in kinds if kind.verb == verb])
+    counts["multiply-adds by lanes"] = total("lanes", [kind for kind in kinds if kind.verb == "multiply-add"])
     lanes, instructions = total("lanes", kinds), total("instructions", kinds)
     counts["active lanes"] = Range(*sorted(x / max(y, 1) for x, y in zip(lanes, instructions, strict=True)))
     arrays = dict.fromkeys((kind.array, kind.verb) for kind in kinds if kind.space)

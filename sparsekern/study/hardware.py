@@ -1,15 +1,18 @@
 """Counts of the emulator against the counters of a GPU.
 
-`python -m sparsekern.study.hardware measure --dlmc DIR --out RAW` runs each case once under ncu, which needs
-a GPU whose counters it may read; `compare RAW --dlmc DIR --out CSV` counts the same on the emulator. A case
-is a step of a ladder on a matrix.
+`python -m sparsekern.study.hardware measure --out RAW` runs each case once under ncu, which needs a GPU whose
+counters it may read; `compare --raw RAW --out CSV` counts the same on the emulator. A case is a step of a
+ladder on a matrix.
 """
 
 import argparse
 import csv
+import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from sparsekern.datasets import dlmc
 from sparsekern.foreign import as_csr
 from sparsekern.ladders import LADDERS
 from sparsekern.ops import sddmm, spmm
+from sparsekern.study.counters import count
 from sparsekern.zoo import ZOO
 
 WIDTH = 72  # columns of the dense operands: rows that are no multiple of 128 bytes, and a tile not whole
@@ -40,9 +44,16 @@ METRICS = {  # counter of ours: of ncu
     "shared load wavefronts": "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
     "shared store instructions": "smsp__sass_inst_executed_op_shared_st.sum",
     "shared store wavefronts": "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "multiply-adds by lanes": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
 }
 PER_OPCODE = "sass__inst_executed_per_opcode"
 OPCODES = {"shuffles": "SHFL", "multiply-adds": "FFMA"}
+COLUMNS = "op", "matrix", "variant", "counter", "emulator", "emulator_max", "hardware", "explained"
+CLOSE = 0.08  # of a count: how far out of its range hardware may be where a reason is known
+
+UNROLLED = "the compiler unrolls the loop over nonzeros: lanes with rows of other lengths are in other copies"
+MERGED = "fewer than any order of this program has: the compiler shares instructions between branches"
+OTHER_TRIPS = "lanes that drift apart meet again in other trips, and then read other addresses together"
 
 
 def cases(tree):
@@ -69,14 +80,19 @@ def run(tree):
 
 
 def measure(tree, out):
-    """Runs `run` under ncu, and writes op, matrix, variant, counter, value to the file `out`."""
+    """Runs `run` under ncu, and writes op, matrix, variant, counter, hardware to the file `out`.
+
+    Raises FileNotFoundError without ncu, RuntimeError with what ncu says if it cannot count.
+    """
+    from sparsekern.study.provenance import provenance  # needs a GPU
+
     ncu = shutil.which("ncu")
     if ncu is None:
         raise FileNotFoundError("ncu is not on PATH; it comes with the CUDA toolkit, as Nsight Compute")
     command = [
         ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
         "--kernel-name", "regex:spmm|sddmm", "--metrics", ",".join([*METRICS.values(), PER_OPCODE]),
-        "--print-metric-instances", "values",
+        "--print-metric-instances", "details",
         sys.executable, "-m", "sparsekern.study.hardware", "run", "--dlmc", str(tree),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
@@ -89,24 +105,83 @@ def measure(tree, out):
             + (done.stderr or done.stdout)[-2000:]
         )
     with open(out, "w", newline="") as file:
+        for key, value in provenance("cold", {"ncu": _version(ncu)}).items():
+            file.write(f"# {key}: {value}\n")
         table = csv.writer(file)
         table.writerow(["op", "matrix", "variant", "counter", "hardware"])
         for (op, name, _, step, _), launch in zip(wanted, launches, strict=True):
             for counter, metric in METRICS.items():
-                table.writerow([op, name, step, counter, launch[metric]])
-            table.writerow([op, name, step, PER_OPCODE, launch[PER_OPCODE]])
+                table.writerow([op, name, step, counter, _number(launch[metric])])
+            for counter, opcode in OPCODES.items():
+                table.writerow([op, name, step, counter, _instances(launch[PER_OPCODE]).get(opcode, 0)])
+
+
+def _version(ncu):
+    text = subprocess.run([ncu, "--version"], capture_output=True, text=True).stdout
+    return re.search(r"Version ([\d.]+)", text)[1]
+
+
+def _number(text):
+    return int(float(text.replace(",", "")))
+
+
+def _instances(text):
+    """{opcode: count} of "total (FFMA: 1,024; SHFL: 32)". Raises ValueError for text of another form."""
+    pairs = re.findall(r"(\w+): ([\d,]+)", text)
+    if not pairs:
+        raise ValueError(f"ncu names no opcode in {text[:200]!r}")
+    return {opcode: _number(count) for opcode, count in pairs}
+
+
+def compare(raw, tree, out):
+    """Counts the cases of `raw`, written by `measure`, on the emulator, and writes both to the file `out`."""
+    text = Path(raw).read_text().splitlines()
+    header = [line for line in text if line.startswith("#")]
+    measured = defaultdict(dict)
+    for row in csv.DictReader(line for line in text if not line.startswith("#")):
+        measured[row["op"], row["matrix"], row["variant"]][row["counter"]] = int(row["hardware"])
+    todo = [case for case in cases(tree) if (case[0], case[1], case[3]) in measured]
+    with ProcessPoolExecutor() as pool, open(out, "w", newline="") as file:
+        file.write("".join(f"{line}\n" for line in header))
+        file.write(f"# columns of the dense operands: {WIDTH}\n")
+        table = csv.writer(file)
+        table.writerow(COLUMNS)
+        for (op, name, _, step, variant), counts in zip(todo, pool.map(_counts, todo), strict=True):
+            for counter, hardware in measured[op, name, step].items():
+                low, high = counts[counter]
+                reason = explain(counter, low, high, hardware, variant)
+                table.writerow([op, name, step, counter, low, high, hardware, reason])
+
+
+def _counts(case):
+    op, _, a, _, variant = case
+    return count(op, a, WIDTH, variant).counts
+
+
+def explain(counter, low, high, hardware, variant):
+    """Why hardware counts otherwise than the emulator; "" if it does not, or if that is not known."""
+    if low <= hardware <= high or not low * (1 - CLOSE) <= hardware <= high * (1 + CLOSE):
+        return ""
+    if counter.endswith(("sectors", "wavefronts")):
+        return OTHER_TRIPS
+    if hardware < low:
+        return MERGED
+    return "" if getattr(variant, "unroll_residue", True) else UNROLLED
 
 
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.hardware", description=__doc__)
-    parser.add_argument("what", choices=("run", "measure"))
-    parser.add_argument("--dlmc", type=Path)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("what", choices=("run", "measure", "compare"))
+    parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
+    parser.add_argument("--raw", metavar="CSV", help="of compare: what measure wrote")
+    parser.add_argument("--out", metavar="CSV", help="of measure and compare: what to write")
     arguments = parser.parse_args(words)
     if arguments.what == "run":
         run(arguments.dlmc)
-    else:
+    elif arguments.what == "measure":
         measure(arguments.dlmc, arguments.out)
+    else:
+        compare(arguments.raw, arguments.dlmc, arguments.out)
 
 
 if __name__ == "__main__":
