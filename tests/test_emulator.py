@@ -1,10 +1,13 @@
 """The emulator runs kernels as hardware would: grids, memory, barriers, collectives, counts."""
 
+import dis
+
 import numpy as np
 from numba import cuda, float32, int32, njit
 
 from sparsekern.machine import lanes
 from sparsekern.machine.emulator import emulate
+from sparsekern.machine.sites import instruction
 
 
 def test_every_thread_runs_once_with_its_own_indices():
@@ -125,3 +128,12 @@ def test_helpers_get_the_same_vocabulary():
     out = np.zeros(4, np.int32)
     emulate(kernel, (1,), (4,), [out])
     assert out.tolist() == [0, 3, 6, 9]
+
+
+def test_an_instruction_is_the_same_wherever_in_it_a_frame_is():
+    def code(x):
+        return x[0] + x[1]
+
+    starts = [found.offset for found in dis.get_instructions(code)]
+    for start, end in zip(starts, [*starts[1:], len(code.__code__.co_code)], strict=True):
+        assert {instruction(code.__code__, at) for at in range(start, end)} == {start}

@@ -178,7 +178,7 @@ def test_a_ladder_is_bars_of_shares_and_its_title_the_fastest_step():
     assert [width for _, _, width in bars(axis)] == pytest.approx([20, 16, 40, 57])
     assert names(axis) == ["plain", "stage=True", "vector=4", "split=4"]
     assert beside(axis) == ["20%, 40 µs", "16%, 50 µs", "40%, 20 µs", "57%, 16 µs"]
-    assert axis.get_title("left") == "split=4 reaches 57% of the L1 bound: 2.5x the plain kernel"
+    assert axis.get_title("left") == "split=4 reaches 57% of the L1 bound: 2.5x as fast as the plain kernel"
     assert axis.get_xlabel() == "share of the L1 bound (%)"
 
 
@@ -200,7 +200,7 @@ def test_a_ladder_takes_the_bounds_of_the_cost_model():
 def test_a_bound_that_is_broken_is_in_the_picture():
     axis = ladder_bars([("plain", 10, 8), ("wrong", 4, 8)])
     assert axis.get_xlim()[1] > 200
-    assert axis.get_title("left") == "wrong reaches 200% of the L1 bound: 2.5x the plain kernel"
+    assert axis.get_title("left") == "wrong reaches 200% of the L1 bound: 2.5x as fast as the plain kernel"
 
 
 def test_roofs_are_those_of_the_gpu_and_points_lie_at_their_intensity_and_speed():

@@ -9,7 +9,8 @@ So everything is counted twice:
   first time of one with the first time of all, and so on. No order of execution has fewer instructions.
 - `high`: lanes that have parted stay apart until a barrier or collective names them.
 
-Where all lanes take one path the two are equal. An access that is switched off for all lanes of an
+Where all lanes take one path the two are equal. Of sectors and wavefronts neither is a limit: which lanes go
+together decides what they share. An access that is switched off for all lanes of an
 instruction costs nothing in `low`, and in `high` an instruction but no request.
 """
 
@@ -22,11 +23,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsekern.machine.memory import WIDEST
+from sparsekern.machine.sites import instruction
 from sparsekern.variants import WARP
 
 SECTOR = 32  # bytes: the least that a cache line is read or written in
 BANKS, WORD = 32, 4  # of shared memory: banks, and bytes that each gives in a pass
 BATCH = 200_000  # events that are put together at once
+MOST = 16  # bytes that a lane can access in one instruction
 OFF, NOWHERE = -1, -2  # addresses: of an access that is switched off, of what is none
 MEETINGS = "barrier", "shuffle", "vote"  # whose address is the mask of lanes that have to come
 
@@ -60,14 +63,14 @@ class Cost:
 
 @dataclass
 class Trace:
-    """Records a launch. low, high: {Kind: Cost}. work: of each block, warp by warp, instructions of `low`."""
+    """Records a launch. low, high: {Kind: Cost}. work: of each block and warp, instructions of `low`."""
 
     low: dict = field(default_factory=lambda: defaultdict(Cost))
     high: dict = field(default_factory=lambda: defaultdict(Cost))
     work: list = field(default_factory=list)
 
     def begin(self, machine):
-        self._machine, self._sites, self._kinds = machine, {}, []
+        self._machine, self._sites, self._numbers, self._kinds = machine, {}, {}, []
         self._low, self._high = _Instructions(), _Instructions()
 
     def see(self, kind, address=NOWHERE, frame=None):
@@ -82,11 +85,20 @@ class Trace:
                 site = *site, caller.f_lasti
         number = self._sites.get(site)
         if number is None:
-            number = self._sites[site] = len(self._sites)
-            self._kinds.append(kind)
+            number = self._sites[site] = self._number(kind, frame)
         sites, addresses, _ = self._machine.lane.events
         sites.append(number)
         addresses.append(address)
+
+    def _number(self, kind, frame):
+        site = [kind]
+        while frame is not None:
+            site.append(instruction(frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        number = self._numbers.setdefault(tuple(site), len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
+        return number
 
     def met(self):
         """The whole warp of the lane that runs now meets here."""
@@ -99,10 +111,9 @@ class Trace:
 
     def end_block(self, lanes_of_block):
         masks = {site for site, kind in enumerate(self._kinds) if kind.verb in MEETINGS}
-        work = []
         for first in range(0, len(lanes_of_block), WARP):
             lanes = [lane.events for lane in lanes_of_block[first : first + WARP]]
-            before = len(self._low.sites)
+            self._low.begin_warp()
             ends = [(*met, len(sites)) for sites, _, met in lanes]
             starts = [0] * len(lanes)
             for stretch in range(max(map(len, ends))):
@@ -119,30 +130,32 @@ class Trace:
                     self._low.add(_together(paths), paths)
                 else:
                     self._low.add(apart, paths)
-            work.append(len(self._low.sites) - before)
-        self.work.append(work)
         if len(self._low.addresses) > BATCH:
             self.flush()
 
     def flush(self):
         kinds = self._kinds
-        for instructions, costs, skipped in ((self._low, self.low, False), (self._high, self.high, True)):
-            instructions.cost(kinds, costs, skipped)
+        work, warps = self._low.cost(kinds, self.low, skipped=False), -(-len(self._machine.threads) // WARP)
+        self.work += work.reshape(-1, warps).tolist()
+        self._high.cost(kinds, self.high, skipped=True)
         self._low, self._high = _Instructions(), _Instructions()
 
 
 class _Watch:
     def __init__(self, trace, array, space, itemsize, skew):
         self.trace, self.itemsize, self.skew = trace, itemsize, skew
+        sizes = [width * itemsize for width in range(WIDEST + 1)]
         loads, stores = (
-            [Kind(verb, array, space, width * itemsize) for width in range(WIDEST + 1)]
-            for verb in ("load", "store")
+            [Kind(verb, array, space, min(size, MOST)) for size in sizes] for verb in ("load", "store")
         )
+        self.pieces = [-(-size // MOST) for size in sizes]
         self.kinds = {"read": loads, "skipped": loads, "written": stores}
 
     def see(self, verb, index, width):
         address = OFF if verb == "skipped" else (self.skew + index) * self.itemsize
-        self.trace.see(self.kinds[verb][width], address, _getframe(2))
+        kind, frame = self.kinds[verb][width], _getframe(2)
+        for piece in range(self.pieces[width]):
+            self.trace.see(kind, address if address == OFF else address + piece * MOST, frame)
 
 
 def _apart(paths, masks):
@@ -156,12 +169,13 @@ def _apart(paths, masks):
         return path, {path: range(len(path))}
     sites, numbers, after = [], {}, {}
     for path, lanes in paths.items():
-        here, numbers[path] = None, []
+        here, numbers[path], met = None, [], Counter()  # met: how often lanes of a mask have
         for at, site in enumerate(path):
             keys = [(here, site)]
             if site in masks:
-                meeting = sum(before in masks for before in path[:at])
-                keys += {(addresses[at], meeting) for _, addresses in lanes}
+                named = {addresses[at] for _, addresses in lanes}
+                keys += [("met", mask, met[mask]) for mask in named]
+                met.update(named)
             here = next((after[key] for key in keys if key in after), len(sites))
             if here == len(sites):
                 sites.append(site)
@@ -199,8 +213,11 @@ class _Instructions:
     """Instructions of warps, and the lanes that took part."""
 
     def __init__(self):
-        self.sites = []  # of each instruction
+        self.sites, self.warps = [], []  # of each instruction; where those of each warp begin
         self.numbers, self.lanes, self.addresses = [], [], []  # of each event: its instruction, lane, address
+
+    def begin_warp(self):
+        self.warps.append(len(self.sites))
 
     def add(self, instructions, paths):
         sites, numbers = instructions
@@ -214,7 +231,7 @@ class _Instructions:
                 self.addresses += addresses
 
     def cost(self, kinds, costs, skipped):
-        """Adds to `costs` what they cost. skipped: instructions whose lanes are all switched off count."""
+        """Adds what they cost; how many each warp has. skipped: those that are switched off count, too."""
         kinds_of_sites = list(dict.fromkeys(kinds))
         kind_of_site = np.array([kinds_of_sites.index(kind) for kind in kinds], np.int64)
         of_instruction = kind_of_site[np.array(self.sites, np.int64)]
@@ -222,24 +239,28 @@ class _Instructions:
             np.array(x, np.int64) for x in (self.numbers, self.lanes, self.addresses)
         )
         of_event = of_instruction[numbers]
-        issued = np.bincount(of_instruction, minlength=len(kinds_of_sites)).tolist()
+        issued = np.ones(len(of_instruction), np.int64)
+        if not skipped:
+            issued[:] = 0
+            issued[numbers[addresses != OFF]] = 1
+        issued *= np.array([kind.count for kind in kinds_of_sites], np.int64)[of_instruction]
         for at, kind in enumerate(kinds_of_sites):
             cost, mine = costs[kind], of_event == at
+            cost.instructions += int(issued[of_instruction == at].sum())
             if not kind.space:
-                cost.instructions += kind.count * issued[at]
                 cost.lanes += kind.count * int(mine.sum())
                 continue
             mine &= addresses != OFF
             accesses = numbers[mine], lanes[mine], addresses[mine]
-            taking = len(np.unique(accesses[0]))
-            cost.instructions += issued[at] if skipped else taking
-            cost.requests += taking
+            cost.requests += len(np.unique(accesses[0]))
             cost.lanes += len(accesses[0])
             cost.ideal += least(kind, *accesses)
             if kind.space == "global":
                 cost.sectors += len(_pairs(accesses[0], accesses[2] // SECTOR)[0])
             else:
                 cost.wavefronts += wavefronts(kind.bytes, *accesses)
+        before = np.concatenate([[0], np.cumsum(issued)])
+        return np.diff(before[[*self.warps, len(issued)]])
 
 
 def least(kind, numbers, lanes, addresses):

@@ -14,6 +14,7 @@ from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
 from sparsekern.machine.memory import UNWRITTEN, WIDEST, Memory, Registers, axpy, dot, load_if
 from sparsekern.machine.races import Watch
+from sparsekern.machine.sites import instruction
 from sparsekern.machine.trace import Kind
 from sparsekern.variants import WARP
 
@@ -88,7 +89,7 @@ class Cuda:
         machine, frame = self._machine, sys._getframe(1)
         key, caller = [], frame
         while caller and id(caller.f_code) in machine.codes:  # helpers are inlined: an array for each call
-            key += caller.f_code, caller.f_lasti
+            key += caller.f_code, instruction(caller.f_code, caller.f_lasti)
             caller = caller.f_back
         key = tuple(key)
         if key not in machine.shared:
@@ -184,7 +185,7 @@ class Cuda:
 def _place(depth):
     """The instruction that calls a collective: all lanes must meet at the same one."""
     frame = sys._getframe(depth)
-    return id(frame.f_code), frame.f_lasti
+    return id(frame.f_code), instruction(frame.f_code, frame.f_lasti)
 
 
 class Rebuilder:

@@ -48,11 +48,11 @@ def ladder_bars(steps, bound="L1", subject="", ax=None):
 def _ladder_claim(names, times, shares, bound):
     best = int(np.argmin(times))
     text = f"{names[best]} reaches {shares[best]:.0f}% of the {bound} bound"
-    return f"{text}: {times[0] / times[best]:.1f}x the {_kernel(names[0])}" if best else text
+    return f"{text}: {times[0] / times[best]:.1f}x as fast as {_kernel(names[0])}" if best else text
 
 
 def _kernel(name):
-    return "plain kernel" if name == "plain" else name
+    return "the plain kernel" if name == "plain" else name
 
 
 def roofline(gpu, points, memory="L1", subject="", ax=None):

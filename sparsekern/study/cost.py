@@ -6,13 +6,15 @@ The prediction adds what bounds leave out: instructions that wait for each other
 
 from dataclasses import dataclass
 
+import numpy as np
 from rich.table import Table
 
+from sparsekern.formats import Topology
 from sparsekern.problem import Problem
 from sparsekern.study.gpus import Gpu
 from sparsekern.study.render import Shown
 from sparsekern.study.work import LINE, WORD, work_of
-from sparsekern.variants import Variant, VariantError
+from sparsekern.variants import KINDS, Variant, VariantError
 
 __all__ = ["Bounds", "Gpu", "bounds", "l1_bound_us", "l1_bytes"]
 
@@ -87,14 +89,16 @@ def bounds(topology, problem, variant, gpu):
     """The `Bounds` of running `variant` for `problem` on `gpu`.
 
     topology: the `Topology` of the sparse matrix. problem: as in `plan.problem`. gpu: a `Gpu`, such as
-    `GPUS["h200"]`. Raises VariantError for a variant that cannot run the problem.
+    `GPUS["h200"]`. Raises TypeError for another kind of any of these, ValueError if problem and topology are
+    of different size, VariantError for a variant that cannot run the problem.
     """
+    _check(topology, problem, variant, gpu)
     refusal = variant.check(problem)
     if refusal:
         raise VariantError(refusal)
     work = work_of(topology, problem, variant)
     clocks = gpu.sms * gpu.clock_hz / 1e6  # of all SMs, a microsecond
-    compulsory = compulsory_bytes(problem)
+    compulsory = compulsory_bytes(topology, problem)
     l2 = compulsory / gpu.l2_bytes_per_second * 1e6 if gpu.l2_bytes_per_second else 0.0
     fits = compulsory <= gpu.l2_bytes
     us = {
@@ -116,6 +120,23 @@ def bounds(topology, problem, variant, gpu):
     )
 
 
+def _check(topology, problem, variant, gpu):
+    wanted = {
+        "topology": Topology,
+        "problem": Problem,
+        "variant": KINDS.get(getattr(problem, "op", None), Variant),
+        "gpu": Gpu,
+    }
+    for (name, kind), value in zip(wanted.items(), (topology, problem, variant, gpu), strict=True):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r}; it must be a {kind.__name__}")
+    if (problem.sparse_shape, problem.nnz) != (topology.shape, topology.nnz):
+        raise ValueError(
+            f"problem has a sparse matrix of shape {problem.sparse_shape} with {problem.nnz} nonzeros; "
+            f"it must be that of topology, of shape {topology.shape} with {topology.nnz}"
+        )
+
+
 def predicted_us(pace, us, work, gpu):
     """Microseconds that a launch with bounds `us` and that `Work` should take at a `Pace`."""
     clock = gpu.clock_hz / 1e6
@@ -132,13 +153,22 @@ def predicted_us(pace, us, work, gpu):
     return us["launch"] + pace.start_us + norm
 
 
-def compulsory_bytes(problem):
-    """Bytes that must be moved at least: each operand read once, each result written once."""
+def compulsory_bytes(topology, problem):
+    """Bytes that must be moved at least: what is needed of each operand read once, each result written once.
+
+    Rows of B, and of lhs and rhs, that meet no nonzero are not needed; C is written with all its zeros.
+    """
     p = problem
-    (m, k), n = p.sparse_shape, p.n if p.op == "spmm" else p.k
-    structure = (p.nnz + m + 1) * WORD
+    rows, columns = topology.derive("needed rows and columns", lambda: _needed(topology))
+    structure = p.nnz * WORD + (p.sparse_shape[0] + 1) * topology.offsets.itemsize
     sparse = p.nnz * WORD  # the values of A, or of the result
-    return structure + sparse + (m + k) * n * WORD
+    dense = (columns + p.m) * p.n if p.op == "spmm" else (rows + columns) * p.k
+    return structure + sparse + dense * WORD
+
+
+def _needed(topology):
+    """(rows, columns) of a sparse matrix that hold a nonzero: how many."""
+    return np.count_nonzero(topology.row_lengths), len(np.unique(topology.columns[topology.owned]))
 
 
 def l1_bytes(problem):

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table
 
-from sparsekern.foreign import as_csr
+from sparsekern.foreign import as_csr, as_topology
+from sparsekern.formats import Csr, Topology
 from sparsekern.machine.emulator import emulate
 from sparsekern.machine.trace import Trace
 from sparsekern.ops import FACTORIES, check_options, plan_sddmm, plan_spmm
-from sparsekern.problem import Problem
+from sparsekern.problem import Layout, Problem
 from sparsekern.select import H200_WARPS, select
 from sparsekern.study.render import Shown
 from sparsekern.variants import KINDS, WARP, Variant
@@ -43,6 +44,7 @@ ACCESSES = (  # (what is counted, attribute of `trace.Cost`) of the loads or sto
     ("wavefronts", "wavefronts"),
     ("ideal wavefronts", "ideal"),
 )
+ALIGNMENT = 256  # bytes: where an allocation on a GPU starts
 OTHERS = {"multiply-add": "multiply-adds", "shuffle": "shuffles", "vote": "votes", "barrier": "barriers"}
 
 
@@ -72,8 +74,9 @@ class Counters(Shown):
         """What this launch does more than `other`, count by count."""
         if not isinstance(other, Counters):
             return NotImplemented
+        one, two = (x.variant if x.variant != y.variant else x.title for x, y in ((self, other), (other, self)))
         return Difference(
-            f"{self.title}, less {other.title}",
+            f"{one}, less {two}",
             {name: (self.counts[name], other.counts[name]) for name in self.counts},
         )
 
@@ -97,7 +100,8 @@ class Counters(Shown):
         table.add_column("launch", justify="right")
         table.add_column("a warp", justify="right")
         for name, count in self.counts.items():
-            each = "" if name == "active lanes" else str(Range(*(x / self.work.size for x in count)))
+            averaged = self.work.size and name != "active lanes"
+            each = str(Range(*(x / self.work.size for x in count))) if averaged else ""
             table.add_row(name, str(count), each)
         yield table
         table = Table(title="by array", title_justify="left", box=None, pad_edge=False)
@@ -160,16 +164,17 @@ def count(op, a, n, variant=None, *, make=None):
 
 def plan(op, a, n, variant=None, *, make=None):
     """(the plan that `count` with the same arguments runs, its inputs)."""
-    if op not in KINDS:
+    if op not in list(KINDS):
         raise TypeError(f"op is {op!r}; it must be one of {', '.join(KINDS)}")
     if type(n) is not int or n < 1:
         raise ValueError(f"n is {n!r}; it must be a whole number, at least 1")
-    a, make = as_csr(a), FACTORIES[op] if make is None else make
-    (m, k), rng = a.shape, np.random.default_rng(0)
+    make = FACTORIES[op] if make is None else make
+    topology = _aligned(as_csr(a).topology if op == "spmm" else as_topology(a))
+    (m, k), rng = topology.shape, np.random.default_rng(0)
     shapes = ((k, n),) if op == "spmm" else ((m, n), (k, n))
     dense = [aligned(rng.standard_normal(shape, np.float32)) for shape in shapes]
-    inputs = [aligned(a.values), *dense] if op == "spmm" else dense
-    operands = (a.with_values(inputs[0]), *dense) if op == "spmm" else (a.topology, *dense)
+    inputs = [aligned(as_csr(a).values), *dense] if op == "spmm" else dense
+    operands = (Csr(topology, inputs[0]), *dense) if op == "spmm" else (topology, *dense)
     plan_op = partial(plan_spmm if op == "spmm" else plan_sddmm, *operands, make=make, backend="emulator")
     check_options(variant, KINDS[op], make)
     if variant is None:
@@ -179,10 +184,18 @@ def plan(op, a, n, variant=None, *, make=None):
 
 def aligned(array):
     """A copy that starts on 256 bytes."""
-    memory = np.empty(array.nbytes + 256, np.uint8)
-    copy = memory[-memory.ctypes.data % 256 :][: array.nbytes].view(array.dtype).reshape(array.shape)
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    copy = memory[-memory.ctypes.data % ALIGNMENT :][: array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+def _aligned(topology):
+    """`topology`, or a copy of it if its columns start where no vector may."""
+    if topology.columns.ctypes.data % Layout().align == 0:
+        return topology
+    offsets, columns, shape = topology.offsets, topology.columns, topology.shape
+    return topology.derive("aligned", lambda: Topology(offsets, aligned(columns), shape))
 
 
 def _counters(plan, trace):
@@ -203,7 +216,8 @@ def _counters(plan, trace):
             asked = [sum(c[kind].lanes * kind.bytes for kind in chosen) for c in (trace.low, trace.high)]
             counts[f"{space} {verb} bytes"] = Range(*asked)
             if space == "shared":
-                conflicts = counts[f"shared {verb} wavefronts"] - counts[f"shared {verb} ideal wavefronts"]
+                both = ([c[kind] for kind in chosen] for c in (trace.low, trace.high))
+                conflicts = [sum(x.wavefronts - x.ideal for x in costs) for costs in both]
                 counts[f"shared {verb} bank conflicts"] = Range(*sorted(conflicts))
     for verb, name in OTHERS.items():
         counts[name] = total("instructions", [kind for kind in kinds if kind.verb == verb])

@@ -53,6 +53,7 @@ CLOSE = 0.08  # of a count: how far out of its range hardware may be where a rea
 
 UNROLLED = "the compiler unrolls the loop over nonzeros: lanes with rows of other lengths are in other copies"
 MERGED = "fewer than any order of this program has: the compiler shares instructions between branches"
+WIDE = "warp_min negates an int32, which is an int64 in Numba, and the shuffle of one is two instructions"
 OTHER_TRIPS = "lanes that drift apart meet again in other trips, and then read other addresses together"
 
 
@@ -93,7 +94,7 @@ def measure(tree, out):
         ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
         "--kernel-name", "regex:spmm|sddmm", "--metrics", ",".join([*METRICS.values(), PER_OPCODE]),
         "--print-metric-instances", "details",
-        sys.executable, "-m", "sparsekern.study.hardware", "run", "--dlmc", str(tree),
+        sys.executable, "-m", "sparsekern.study.hardware", "run", *(("--dlmc", tree) if tree else ()),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
@@ -105,9 +106,15 @@ def measure(tree, out):
             + (done.stderr or done.stdout)[-2000:]
         )
     with open(out, "w", newline="") as file:
-        for key, value in provenance("cold", {"ncu": _version(ncu)}).items():
-            file.write(f"# {key}: {value}\n")
-        table = csv.writer(file)
+        origin = provenance("cold", {"ncu": _version(ncu)})
+        file.write(
+            "".join(
+                f"# {key}: {origin[key]}\n"
+                for key in origin
+                if origin[key] is not None and key not in ("l2", "launches")
+            )
+        )
+        table = csv.writer(file, lineterminator="\n")
         table.writerow(["op", "matrix", "variant", "counter", "hardware"])
         for (op, name, _, step, _), launch in zip(wanted, launches, strict=True):
             for counter, metric in METRICS.items():
@@ -144,7 +151,7 @@ def compare(raw, tree, out):
     with ProcessPoolExecutor() as pool, open(out, "w", newline="") as file:
         file.write("".join(f"{line}\n" for line in header))
         file.write(f"# columns of the dense operands: {WIDTH}\n")
-        table = csv.writer(file)
+        table = csv.writer(file, lineterminator="\n")
         table.writerow(COLUMNS)
         for (op, name, _, step, variant), counts in zip(todo, pool.map(_counts, todo), strict=True):
             for counter, hardware in measured[op, name, step].items():
@@ -160,6 +167,8 @@ def _counts(case):
 
 def explain(counter, low, high, hardware, variant):
     """Why hardware counts otherwise than the emulator; "" if it does not, or if that is not known."""
+    if counter == "shuffles" and low < hardware <= 2 * low and getattr(variant, "uniform_branch", False):
+        return WIDE
     if low <= hardware <= high or not low * (1 - CLOSE) <= hardware <= high * (1 + CLOSE):
         return ""
     if counter.endswith(("sectors", "wavefronts")):

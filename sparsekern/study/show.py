@@ -30,7 +30,7 @@ def variant_of(op, text):
     ladder = LADDERS[op]
     if text is None:
         return ladder[-1][1]
-    if not text.strip().isdigit():
+    if not (text.isascii() and text.strip().isdigit()):
         return parse_variant(op, text)
     if int(text) >= len(ladder):
         raise VariantError(f"variant is {text}; the ladder of {op} has steps 0 to {len(ladder) - 1}")

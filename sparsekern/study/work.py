@@ -39,7 +39,7 @@ def _by_warp(x, variant):
     each = max(WARP // lanes, 1)
     padding = -x.shape[-1] % subwarps
     x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, padding)])
-    return x.reshape(*x.shape[:-1], -1, subwarps // each, each)
+    return x.reshape(*x.shape[:-1], x.shape[-1] // subwarps, subwarps // each, each)
 
 
 def _spmm(topology, p, v):
@@ -134,7 +134,7 @@ def _sddmm(topology, p, v):
     shuffles = v.tile_nnz if v.reduction == "halving" else v.tile_nnz * halvings
     step = 8 + v.tile_nnz * (4 + v.vector)
     issue = np.where(working, 60 + steps * step + 2 * shuffles + 4 * (v.split > 1) * v.split * v.results, 30)
-    row_bytes = float(_row_bytes(np.int64(-(-p.k // v.split) * WORD), p.rhs.ld))
+    row_bytes = float(_row_bytes(np.int64(p.k * WORD), p.rhs.ld)) / v.split  # of a part
     l1 = np.where(
         working, counts.sum(axis=-1) * row_bytes / LINE + steps * (v.vector + v.tile_nnz / 4) + 8, 2
     )

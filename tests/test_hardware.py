@@ -1,0 +1,96 @@
+"""The emulator's counts against ncu's: the record of an H200, and how the two are compared."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from sparsekern import LADDERS, SpmmVariant
+from sparsekern.study import hardware
+from sparsekern.study.counters import count
+from sparsekern.zoo import ZOO
+
+RECORD = Path(__file__).parents[1] / "data" / "results" / "nvidia-h200" / "counters.csv"
+VARIANTS = {op: dict(ladder) for op, ladder in LADDERS.items()}
+
+
+def rows():
+    with open(RECORD, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+def numbers(row):
+    return tuple(int(row[name]) for name in ("emulator", "emulator_max", "hardware"))
+
+
+def test_the_record_has_enough_runs_of_every_step_and_real_layers_among_them():
+    runs = {(row["op"], row["matrix"], row["variant"]) for row in rows()}
+    assert len(runs) >= 48
+    assert len({run[:1] + run[2:] for run in runs}) == sum(map(len, LADDERS.values()))
+    matrices = {matrix for _, matrix, _ in runs}
+    assert len(matrices) >= 4 and sum(matrix.endswith(".smtx") for matrix in matrices) >= 2
+    assert {row["counter"] for row in rows()} == {*hardware.METRICS, *hardware.OPCODES}
+
+
+def test_every_count_of_the_hardware_is_equal_in_range_or_explained():
+    for row in rows():
+        low, high, seen = numbers(row)
+        assert low <= seen <= high or row["explained"], row
+        variant = VARIANTS[row["op"]][row["variant"]]
+        assert row["explained"] == hardware.explain(row["counter"], low, high, seen, variant), row
+
+
+def test_counts_that_no_order_can_change_are_equal():
+    for row in rows():
+        if row["counter"] == "multiply-adds by lanes":
+            assert len(set(numbers(row))) == 1, row
+
+
+def test_warps_that_take_one_path_make_the_requests_and_sectors_that_hardware_makes():
+    uniform = [row for row in rows() if row["counter"] in ("global load requests", "global load sectors")]
+    one_path = [row for row in uniform if row["emulator"] == row["emulator_max"] and not row["explained"]]
+    assert len(one_path) > 100
+    for row in one_path:
+        low, high, seen = numbers(row)
+        assert low == high == seen
+
+
+@pytest.mark.parametrize("op, step", [("spmm", "subwarp=16"), ("spmm", "split=4"), ("sddmm", "split=4")])
+def test_the_record_is_of_this_emulator(op, step):
+    counts = count(op, ZOO["misaligned_rows"].make(), hardware.WIDTH, VARIANTS[op][step])
+    mine = [row for row in rows() if (row["op"], row["variant"]) == (op, step)]
+    mine = [row for row in mine if row["matrix"] == "misaligned_rows"]
+    assert len(mine) == len(hardware.METRICS) + len(hardware.OPCODES)
+    for row in mine:
+        assert tuple(counts[row["counter"]]) == numbers(row)[:2], row["counter"]
+
+
+@pytest.mark.parametrize(
+    "counter, low, high, seen, variant, reason",
+    [
+        ("global load requests", 10, 12, 10, SpmmVariant(), ""),
+        ("global load requests", 100, 120, 121, SpmmVariant(), hardware.UNROLLED),
+        ("global load requests", 100, 120, 131, SpmmVariant(), ""),
+        ("global load requests", 100, 120, 99, SpmmVariant(), hardware.MERGED),
+        ("global load sectors", 100, 120, 99, SpmmVariant(), hardware.OTHER_TRIPS),
+        ("global load requests", 100, 120, 121, SpmmVariant(stage=True, unroll_residue=True), ""),
+        ("shuffles", 100, 100, 150, SpmmVariant(stage=True, uniform_branch=True), hardware.WIDE),
+        ("shuffles", 100, 100, 150, SpmmVariant(stage=True, uniform_trip=True), ""),
+    ],
+)
+def test_what_is_out_of_range_is_explained_only_where_the_reason_is_known(
+    counter, low, high, seen, variant, reason
+):
+    assert hardware.explain(counter, low, high, seen, variant) == reason
+
+
+def test_the_opcodes_of_ncu_are_read_by_name():
+    assert hardware._instances("1,060 (FFMA: 1,024; SHFL: 36)") == {"FFMA": 1024, "SHFL": 36}
+    with pytest.raises(ValueError, match="names no opcode in '1,060'"):
+        hardware._instances("1,060")
+
+
+def test_without_ncu_the_error_says_where_it_comes_from(monkeypatch, tmp_path):
+    monkeypatch.setattr(hardware.shutil, "which", lambda _: None)
+    with pytest.raises(FileNotFoundError, match="ncu is not on PATH"):
+        hardware.measure(None, tmp_path / "raw.csv")
