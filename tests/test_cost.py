@@ -87,9 +87,9 @@ def test_what_another_matrix_stores_beside_these_rows_is_not_counted():
 @pytest.mark.parametrize("op", OPS)
 def test_memory_bounds_only_what_does_not_fit_the_cache(op):
     size = tiny(op).bytes["compulsory"]
-    fits, spills = (tiny(op, replace(H200, l2_bytes=l2)) for l2 in (size, size - 1))
+    fits, spills = (tiny(op, replace(H200, l2_bytes=l2)) for l2 in (size, size - 100))
     assert fits.us["HBM"] == fits.bytes["HBM"] == 0
-    assert spills.us["HBM"] == pytest.approx(size / 4.8e6) and spills.bytes["HBM"] == size
+    assert spills.us["HBM"] == pytest.approx(100 / 4.8e6) and spills.bytes["HBM"] == 100
 
 
 def test_the_resource_that_takes_longest_binds_and_an_empty_launch_is_one():
@@ -214,9 +214,9 @@ def test_bytes_from_l1_are_those_of_the_sectors(both):
     assert 0.9 <= both.work.l1_bytes / (32 * sectors) <= 1.3
 
 
-def test_issued_are_two_to_seven_times_the_instructions_that_the_emulator_sees(both):
+def test_issued_are_one_to_four_times_the_instructions_that_the_emulator_sees(both):
     """It sees accesses, multiply-adds, shuffles and barriers, and neither addresses nor loops."""
-    assert 2 <= both.work.issue.sum() / both.counted.work.sum() <= 7
+    assert 1 <= both.work.issue.sum() / both.counted.work.sum() <= 4
 
 
 def test_passes_through_l1_are_those_of_sectors_and_wavefronts(both):

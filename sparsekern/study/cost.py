@@ -48,7 +48,7 @@ class Bounds(Shown):
     """Of one launch. us: {resource: microseconds that it needs at least}. bytes: {level: bytes at least}.
 
     resources: "launch", of an empty kernel; "arithmetic", multiply-adds; "issue", warp instructions; "L1",
-    its data path with shared memory; "L2", compulsory bytes; "HBM", the same if they do not fit L2.
+    its data path with shared memory; "L2", compulsory bytes; "HBM", those of them that do not fit L2.
     """
 
     problem: Problem
@@ -74,8 +74,8 @@ class Bounds(Shown):
         return self.bound_us / measured_us
 
     def tables(self):
-        title = f"{self.problem.op} on {self.gpu.name}: {self.flops:,} flops"
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        yield f"{self.problem.op} on {self.gpu.name}: {self.flops:,} flops"
+        table = Table(box=None, pad_edge=False)
         for name in ("resource", "at least, µs", "of the bound", "bytes"):
             table.add_column(name, justify="left" if name == "resource" else "right")
         for name, us in self.us.items():
@@ -100,19 +100,19 @@ def bounds(topology, problem, variant, gpu):
     clocks = gpu.sms * gpu.clock_hz / 1e6  # of all SMs, a microsecond
     compulsory = compulsory_bytes(topology, problem)
     l2 = compulsory / gpu.l2_bytes_per_second * 1e6 if gpu.l2_bytes_per_second else 0.0
-    fits = compulsory <= gpu.l2_bytes
+    beyond = max(compulsory - gpu.l2_bytes, 0)
     us = {
         "launch": gpu.launch_us or 0.0,
         "arithmetic": problem.flops / 2 / gpu.fp32_per_second * 1e6,
-        "issue": work.issue.sum() / gpu.schedulers / clocks,
-        "L1": work.l1.sum() * LINE / gpu.l1_bytes_per_clock / clocks,
+        "issue": float(work.issue.sum()) / gpu.schedulers / clocks,
+        "L1": float(work.l1.sum()) * LINE / gpu.l1_bytes_per_clock / clocks,
         "L2": l2,
-        "HBM": 0.0 if fits else compulsory / gpu.hbm_bytes_per_second * 1e6,
+        "HBM": beyond / gpu.hbm_bytes_per_second * 1e6,
     }
     moved = {
         "L1": work.l1_bytes,
         "L2": compulsory,
-        "HBM": 0 if fits else compulsory,
+        "HBM": beyond,
         "compulsory": compulsory,
     }
     return Bounds(

@@ -74,9 +74,11 @@ class Counters(Shown):
         """What this launch does more than `other`, count by count."""
         if not isinstance(other, Counters):
             return NotImplemented
-        one, two = (x.variant if x.variant != y.variant else x.title for x, y in ((self, other), (other, self)))
+        title = f"{self.title}\nless\n{other.title}"
+        if self.problem == other.problem:
+            title = f"{self.problem.op}: {self.variant}\nless  {other.variant}"
         return Difference(
-            f"{one}, less {two}",
+            title,
             {name: (self.counts[name], other.counts[name]) for name in self.counts},
         )
 
@@ -95,7 +97,8 @@ class Counters(Shown):
         return max(timeline(self.work.sum(axis=1), gpu.sms), default=0)
 
     def tables(self):
-        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        yield self.title
+        table = Table(box=None, pad_edge=False)
         table.add_column("count")
         table.add_column("launch", justify="right")
         table.add_column("a warp", justify="right")
@@ -104,7 +107,7 @@ class Counters(Shown):
             each = str(Range(*(x / self.work.size for x in count))) if averaged else ""
             table.add_row(name, str(count), each)
         yield table
-        table = Table(title="by array", title_justify="left", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
         for name in ("array", "access", "instructions", "sectors", "wavefronts", "ideal"):
             table.add_column(name, justify="right" if name not in ("array", "access") else "left")
         for (array, verb), counts in self.by_array.items():
@@ -125,7 +128,8 @@ class Difference(Shown):
         return one - other
 
     def tables(self):
-        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        yield self.title
+        table = Table(box=None, pad_edge=False)
         table.add_column("count")
         for name in ("this", "other", "difference"):
             table.add_column(name, justify="right")
@@ -233,4 +237,4 @@ def _counters(plan, trace):
         for array, verb in arrays
     }
     work = np.array(trace.work, np.int64).reshape(-1, -(-plan.variant.threads // WARP))
-    return Counters(plan.title(), counts, by_array, work, plan.variant, plan.problem)
+    return Counters(f"{plan.title()}\n{plan.variant}", counts, by_array, work, plan.variant, plan.problem)
