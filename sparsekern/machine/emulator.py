@@ -59,7 +59,7 @@ class Meeting:
 
     def __init__(self, name, warp, mask, answer):
         self.name, self.warp, self.mask = name, warp, mask
-        self.answer = answer  # (lane, {lane id: payload}) -> what the lane gets
+        self.answer = answer  # (this, lane) -> what the lane gets
         self.lanes, self.payloads = [], {}
 
     def names(self, lane):
@@ -118,9 +118,10 @@ class Machine:
 
     def _resume(self, lane, *handed):
         self.lane, self.cuda.threadIdx = lane, lane.thread
+        running = lane.greenlet
         try:
-            lane.greenlet.switch(*handed)
-            if lane.greenlet.dead:
+            running.switch(*handed)
+            if running.dead:
                 self.live[lane.warp] &= ~(1 << lane.id)
         except EmulatorError:
             raise
@@ -131,7 +132,7 @@ class Machine:
     def meet(self, name, mask=None, payload=None, answer=None, place=None):
         """Waits until every live lane of `mask` (None: of the block) has called the same, from `place`.
 
-        Returns answer(lane, {lane id: payload}), if there is an `answer`.
+        Returns answer(the meeting, the lane), if there is an `answer`.
         """
         lane = self.lane
         if mask is not None:
@@ -163,7 +164,7 @@ class Machine:
             if meeting.answer:
                 for lane in meeting.lanes:
                     self.lane = lane
-                    lane.answer = meeting.answer(lane, meeting.payloads)
+                    lane.answer = meeting.answer(meeting, lane)
             else:
                 races.order(meeting.lanes)
             ready += meeting.lanes

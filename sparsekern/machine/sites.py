@@ -8,11 +8,15 @@ import dis
 from bisect import bisect_right
 
 _STARTS = {}  # id of a code object -> (the object, offsets of its instructions)
+_KNOWN = {}  # (id of a code object, offset) -> offset of the instruction
 
 
 def instruction(code, offset):
     """Offset at which the instruction of `code` begins that `offset` lies in."""
-    if id(code) not in _STARTS:
-        _STARTS[id(code)] = code, [found.offset for found in dis.get_instructions(code)]
-    starts = _STARTS[id(code)][1]
-    return starts[bisect_right(starts, offset) - 1]
+    key = id(code), offset
+    if key not in _KNOWN:
+        if id(code) not in _STARTS:  # which keeps the object, so that its id is not used again
+            _STARTS[id(code)] = code, [found.offset for found in dis.get_instructions(code)]
+        starts = _STARTS[id(code)][1]
+        _KNOWN[key] = starts[bisect_right(starts, offset) - 1]
+    return _KNOWN[key]

@@ -87,11 +87,10 @@ class Cuda:
     def _shared_array(self, shape, dtype, alignment=None):
         """One array a block for each place in the program that asks; aligned as asked and no better."""
         machine, frame = self._machine, sys._getframe(1)
-        key, caller = [], frame
+        key, caller = (), frame
         while caller and id(caller.f_code) in machine.codes:  # helpers are inlined: an array for each call
-            key += caller.f_code, instruction(caller.f_code, caller.f_lasti)
+            key += id(caller.f_code), instruction(caller.f_code, caller.f_lasti)
             caller = caller.f_back
-        key = tuple(key)
         if key not in machine.shared:
             dtype = self._dtype(dtype)
             skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
@@ -141,22 +140,22 @@ class Cuda:
         machine.counts.shuffles += 1
         if machine.trace:
             machine.trace.see(SHUFFLE, mask, sys._getframe(2))
+        return machine.meet(name, mask, (value, source), self._shuffled, _place(3))
 
-        def answer(lane, payloads):
-            _, source = payloads[lane.id]
-            if source not in payloads:
-                machine.fail(
-                    "collective", f"{name} reads lane {source}, which has exited or is not in its mask"
-                )
-            return payloads[source][0]
-
-        return machine.meet(name, mask, (value, source), answer, _place(3))
+    def _shuffled(self, meeting, lane):
+        payloads = meeting.payloads
+        source = payloads[lane.id][1]
+        if source not in payloads:
+            self._machine.fail(
+                "collective", f"{meeting.name} reads lane {source}, which has exited or is not in its mask"
+            )
+        return payloads[source][0]
 
     def shfl_sync(self, mask, value, source):
         return self._shuffle("shfl_sync", mask, value, source % WARP)
 
     def shfl_xor_sync(self, mask, value, lane_mask):
-        return self._shuffle("shfl_xor_sync", mask, value, self.laneid ^ lane_mask)
+        return self._shuffle("shfl_xor_sync", mask, value, self._machine.lane.id ^ lane_mask)
 
     def shfl_up_sync(self, mask, value, delta):
         source = self.laneid - delta
@@ -170,7 +169,8 @@ class Cuda:
         self._machine.counts.votes += 1
         if self._machine.trace:
             self._machine.trace.see(VOTE, mask, sys._getframe(2))
-        return self._machine.meet(name, mask, bool(predicate), lambda _, votes: outcome(votes), _place(3))
+        answer = lambda meeting, _: outcome(meeting.payloads)  # noqa: E731
+        return self._machine.meet(name, mask, bool(predicate), answer, _place(3))
 
     def all_sync(self, mask, predicate):
         return self._vote("all_sync", mask, predicate, lambda votes: all(votes.values()))
