@@ -74,7 +74,7 @@ def _climb(console, where, op, *operands):
 def _place(where):
     if where == "emulator":
         return "the emulator: counts are lane by lane, time needs a GPU"
-    from sparsekern.study.cost import Gpu
+    from sparsekern.study.gpus import Gpu
 
     return Gpu.current().name
 
@@ -104,9 +104,12 @@ def show(arguments):
 
     name, a = demo_layer() if arguments.matrix is None else (arguments.matrix, _matrix(arguments.matrix))
     options = vars(arguments)
+    code = [what for what in CODE if options[what]]
+    if arguments.diff is not None and not (code or arguments.counts):
+        code = ["source"]
     show(
         arguments.op, name, a, arguments.n, variant_of(arguments.op, arguments.variant), arguments.gpu,
-        code=[what for what in CODE if options[what]], counts=arguments.counts, bound=arguments.bound,
+        code=code, counts=arguments.counts, bound=arguments.bound,
         other=None if arguments.diff is None else variant_of(arguments.op, arguments.diff),
     )  # fmt: skip
     return 0

@@ -9,7 +9,8 @@ from numba import cuda, float32, int32, njit
 from sparsekern.machine import lanes
 from sparsekern.machine import trace as trace_module
 from sparsekern.machine.emulator import emulate
-from sparsekern.machine.trace import Cost, Trace, wavefronts
+from sparsekern.machine.trace import Cost, Trace
+from sparsekern.machine.transactions import wavefronts
 from sparsekern.study.counters import aligned
 
 LANES = np.arange(32)

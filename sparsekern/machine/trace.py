@@ -24,10 +24,9 @@ import numpy as np
 
 from sparsekern.machine.memory import WIDEST
 from sparsekern.machine.sites import instruction
+from sparsekern.machine.transactions import least, sectors, wavefronts
 from sparsekern.variants import WARP
 
-SECTOR = 32  # bytes: the least that a cache line is read or written in
-BANKS, WORD = 32, 4  # of shared memory: banks, and bytes that each gives in a pass
 BATCH = 200_000  # events that are put together at once
 MOST = 16  # bytes that a lane can access in one instruction
 OFF, NOWHERE = -1, -2  # addresses: of an access that is switched off, of what is none
@@ -254,53 +253,10 @@ class _Instructions:
             accesses = numbers[mine], lanes[mine], addresses[mine]
             cost.requests += len(np.unique(accesses[0]))
             cost.lanes += len(accesses[0])
-            cost.ideal += least(kind, *accesses)
+            cost.ideal += least(kind.space, kind.bytes, *accesses)
             if kind.space == "global":
-                cost.sectors += len(_pairs(accesses[0], accesses[2] // SECTOR)[0])
+                cost.sectors += sectors(*accesses)
             else:
                 cost.wavefronts += wavefronts(kind.bytes, *accesses)
         before = np.concatenate([[0], np.cumsum(issued)])
         return np.diff(before[[*self.warps, len(issued)]])
-
-
-def least(kind, numbers, lanes, addresses):
-    """Sectors, or wavefronts of shared memory, that would do for the bytes that each instruction asks for."""
-    pieces = np.unique(_pairs(numbers, addresses)[0], return_counts=True)[1]
-    return int((-(-pieces * kind.bytes // (SECTOR if kind.space == "global" else BANKS * WORD))).sum())
-
-
-def wavefronts(size, numbers, lanes, addresses):
-    """Passes through the 32 banks of shared memory, for accesses of `size` bytes a lane.
-
-    numbers, lanes, addresses: of each access its instruction, lane and byte address. A pass serves each bank
-    once, and any number of lanes that want the same word. Accesses of 8 bytes go by half warps and those of
-    16 by quarters; but if each lane wants what its neighbour at distance 1 wants, or each what the one at
-    distance 2 does, by whole and half warps. Found on an H200, where it explains 207 patterns of 207.
-    """
-    if not len(numbers):
-        return 0
-    instructions, rows = np.unique(numbers, return_inverse=True)
-    wanted = np.full((len(instructions), WARP), OFF)
-    wanted[rows, lanes] = addresses
-    group = WARP * WORD // max(size, WORD)
-    if group < WARP:
-        alike = np.zeros(len(instructions), bool)
-        for distance in (1, 2):
-            neighbour = wanted[:, np.arange(WARP) ^ distance]
-            alike |= ((wanted == neighbour) | (wanted == OFF) | (neighbour == OFF)).all(axis=1)
-        group = np.where(alike, 2 * group, group)[rows]
-    groups = (rows * WARP + lanes // group)[:, None]
-    words = addresses[:, None] // WORD + np.arange(max(size // WORD, 1))
-    groups, words, _ = _pairs(np.broadcast_to(groups, words.shape).ravel(), words.ravel())
-    groups, _, counts = _pairs(groups, words % BANKS)
-    worst = np.zeros(groups.max() + 1, np.int64)
-    np.maximum.at(worst, groups, counts)
-    return int(worst.sum())
-
-
-def _pairs(firsts, seconds):
-    """The different pairs, in order, and how often each is there."""
-    low = seconds.min(initial=0)
-    span = seconds.max(initial=0) - low + 1
-    pairs, counts = np.unique(firsts * span + (seconds - low), return_counts=True)
-    return pairs // span, pairs % span + low, counts

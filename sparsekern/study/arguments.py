@@ -2,10 +2,11 @@
 
 import argparse
 
+from sparsekern.study.gpus import GPUS
+
 WIDTH = "columns of the dense operands"
 OPS = "spmm", "sddmm"
 CODE = "source", "ptx", "sass"
-GPUS = "h200", "a100", "v100"
 
 
 def add_op(sub):
@@ -17,12 +18,12 @@ def add_show(sub):
     help = "or the number of a step of the ladder (default: its last)"
     sub.add_argument("--variant", metavar="TOGGLE=VALUE,...", help=help)
     sub.add_argument("--n", type=size, default=64, help=f"{WIDTH} (default 64)")
-    sub.add_argument("--gpu", choices=GPUS, default=GPUS[0], help=f"default: {GPUS[0]}")
+    sub.add_argument("--gpu", choices=tuple(GPUS), default="h200", help="default: h200")
     sub.add_argument("--counts", action="store_true", help="instructions, sectors, bank conflicts, ...")
     sub.add_argument("--bound", action="store_true", help="the time that each resource needs at least")
     for what in CODE:
         sub.add_argument(f"--{what}", action="store_true", help=f"the kernel's {what}")
-    help = "a variant to compare with: counts and code are shown side by side"
+    help = "a variant to compare with: what --variant changes in its counts and code (default: in its source)"
     sub.add_argument("--diff", metavar="TOGGLE=VALUE,...", help=help)
 
 

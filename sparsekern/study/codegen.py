@@ -50,7 +50,7 @@ def sass(make, variant, arch=ARCH, types=Types()):
     Raises what `ptx` does; FileNotFoundError with the command that installs ptxas or nvdisasm;
     RuntimeError with what ptxas says, such as for an architecture that is too old for it.
     """
-    return _sass(*_assembled(make, variant, arch, types))
+    return _sass(_assembled(make, variant, arch, types)[0])
 
 
 def resources(make, variant, arch=ARCH, types=Types()):
@@ -86,7 +86,7 @@ def _assemble(text, arch):
 
 
 @lru_cache(maxsize=128)
-def _sass(code, _):
+def _sass(code):
     with TemporaryDirectory() as folder:
         cubin = Path(folder, "kernel.cubin")
         cubin.write_bytes(code)

@@ -9,21 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
+from sparsekern.foreign import as_csr, as_topology
 from sparsekern.formats import Topology
 from sparsekern.problem import Problem
-from sparsekern.study.gpus import Gpu
+from sparsekern.study.counters import plan
+from sparsekern.study.gpus import GPUS, Gpu
 from sparsekern.study.render import Shown
 from sparsekern.study.work import LINE, WORD, work_of
 from sparsekern.variants import KINDS, Variant, VariantError
 
-__all__ = ["Bounds", "Gpu", "bounds", "l1_bound_us", "l1_bytes"]
-
 
 @dataclass(frozen=True)
 class Pace:
-    """How much slower than its bound each resource is in practice. Fitted by `study.fit`.
+    """What a prediction is made of; fitted by `study.fit`.
 
-    start_us: beyond an empty launch. issue, l1, l2: factors. latency: clocks of a load that others wait for.
+    start_us: beyond an empty launch. issue: clocks that a scheduler spends on an instruction. l1: a factor of
+    the bound. l2: share of the bytes of L1 that come from L2. latency: clocks of a load that others wait for.
     block: share of the longest block's instructions, issued by one SM, that nothing hides. power: of the norm
     that adds the terms up: 1 adds them, many take the largest.
     """
@@ -37,7 +38,8 @@ class Pace:
     power: float
 
 
-PACES = {  # fitted to data/results/nvidia-h200/ladder.csv, all steps of the ladder
+FITTED = "H200"  # the GPU whose times the prediction knows, from data/results/nvidia-h200/ladder.csv
+PACES = {
     "spmm": Pace(start_us=0.828, issue=3.89, l1=1.0, l2=0.155, latency=473.0, block=0.56, power=2.14),
     "sddmm": Pace(start_us=1.27, issue=5.28, l1=1.0, l2=0.0, latency=236.0, block=0.861, power=9.33),
 }
@@ -46,6 +48,8 @@ PACES = {  # fitted to data/results/nvidia-h200/ladder.csv, all steps of the lad
 @dataclass(frozen=True)
 class Bounds(Shown):
     """Of one launch. us: {resource: microseconds that it needs at least}. bytes: {level: bytes at least}.
+
+    predicted_us: None but on an H200.
 
     resources: "launch", of an empty kernel; "arithmetic", multiply-adds; "issue", warp instructions; "L1",
     its data path with shared memory; "L2", compulsory bytes; "HBM", those of them that do not fit L2.
@@ -57,7 +61,7 @@ class Bounds(Shown):
     flops: int
     bytes: dict
     us: dict
-    predicted_us: float
+    predicted_us: float | None
 
     @property
     def binding(self):
@@ -82,10 +86,22 @@ class Bounds(Shown):
             moved = f"{self.bytes[name]:,.0f}" if name in self.bytes else ""
             table.add_row(name, f"{us:.2f}", f"{us / self.bound_us:.0%}", moved)
         yield table
-        yield f"bound {self.bound_us:.2f} µs, by {self.binding}; predicted {self.predicted_us:.2f} µs"
+        said = "" if self.predicted_us is None else f"; predicted {self.predicted_us:.2f} µs"
+        said = said or f"; no prediction, which is fitted to times of an {FITTED}"
+        yield f"bound {self.bound_us:.2f} µs, by {self.binding}{said}"
 
 
-def bounds(topology, problem, variant, gpu):
+def bounds(op, a, n, variant=None, gpu=GPUS["h200"]):
+    """The `Bounds` of the launch that `count` counts with the same arguments, on `gpu` (a `Gpu`).
+
+    Raises what `count` does, but no EmulatorError: nothing runs.
+    """
+    planned, _ = plan(op, a, n, variant)
+    topology = as_csr(a).topology if op == "spmm" else as_topology(a)
+    return bounds_of(topology, planned.problem, planned.variant, gpu)
+
+
+def bounds_of(topology, problem, variant, gpu):
     """The `Bounds` of running `variant` for `problem` on `gpu`.
 
     topology: the `Topology` of the sparse matrix. problem: as in `plan.problem`. gpu: a `Gpu`, such as
@@ -104,7 +120,7 @@ def bounds(topology, problem, variant, gpu):
     us = {
         "launch": gpu.launch_us or 0.0,
         "arithmetic": problem.flops / 2 / gpu.fp32_per_second * 1e6,
-        "issue": float(work.issue.sum()) / gpu.schedulers / clocks,
+        "issue": work.least_issue / gpu.schedulers / clocks,
         "L1": float(work.l1.sum()) * LINE / gpu.l1_bytes_per_clock / clocks,
         "L2": l2,
         "HBM": beyond / gpu.hbm_bytes_per_second * 1e6,
@@ -113,11 +129,10 @@ def bounds(topology, problem, variant, gpu):
         "L1": work.l1_bytes,
         "L2": compulsory,
         "HBM": beyond,
-        "compulsory": compulsory,
     }
-    return Bounds(
-        problem, variant, gpu, problem.flops, moved, us, predicted_us(PACES[problem.op], us, work, gpu)
-    )
+    pace = PACES[problem.op]
+    predicted = predicted_us(pace, us, work, gpu) if gpu.name == FITTED else None
+    return Bounds(problem, variant, gpu, problem.flops, moved, us, predicted)
 
 
 def _check(topology, problem, variant, gpu):
@@ -141,7 +156,7 @@ def predicted_us(pace, us, work, gpu):
     """Microseconds that a launch with bounds `us` and that `Work` should take at a `Pace`."""
     clock = gpu.clock_hz / 1e6
     terms = (
-        pace.issue * us["issue"],
+        pace.issue * work.issue.sum() / gpu.schedulers / gpu.sms / clock,
         pace.l1 * us["L1"],
         pace.l2 * work.l1_bytes / gpu.l2_bytes_per_second * 1e6 if gpu.l2_bytes_per_second else 0.0,
         us["L2"],

@@ -22,7 +22,7 @@ from sparsekern.variants import KINDS, WARP, Variant
 class Range(NamedTuple):
     """A count: as low as `low` when lanes that took different paths go on together as soon as they can.
 
-    As high as `high` when they do so only where the whole warp has to meet; see `machine.trace`.
+    As high as `high` when they do so only where a barrier or collective names them; see `machine.trace`.
     """
 
     low: int
@@ -33,7 +33,8 @@ class Range(NamedTuple):
         return low if low == high else f"{low} to {high}"
 
     def __sub__(self, other):
-        return Range(self.low - other.low, self.high - other.high)
+        """The difference with lanes together in both, and with lanes apart in both."""
+        return Range(*sorted((self.low - other.low, self.high - other.high)))
 
 
 ACCESSES = (  # (what is counted, attribute of `trace.Cost`) of the loads or stores of a space
@@ -155,7 +156,7 @@ def count(op, a, n, variant=None, *, make=None):
     factory; None is the library's. Every array starts on 256 bytes, as an array of its own does on a GPU.
 
     Raises TypeError or ValueError for other arguments, VariantError for a variant that cannot run this, and
-    EmulatorError for a kernel that goes wrong.
+    EmulatorError for a kernel that goes wrong, but for races.
     """
     case, inputs = plan(op, a, n, variant, make=make)
     trace = Trace()

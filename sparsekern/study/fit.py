@@ -49,7 +49,7 @@ def points(record, tree, gpu):
         topology = as_topology(layers[name].load())
         for row in rows:
             problem, variant = problem_of(row, topology), parse_variant(row.op, row.variant)
-            bounds = cost.bounds(topology, problem, variant, gpu)
+            bounds = cost.bounds_of(topology, problem, variant, gpu)
             yield Point(row, bounds, work_of(topology, problem, variant))
 
 

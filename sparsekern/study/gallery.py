@@ -136,7 +136,7 @@ def _ladder(results, only=None):
         if text not in found:
             raise ValueError(f"record 'ladder' of {FOLDER} lacks {text} of {LARGE} with n={N}, L2 warm")
         problem = plan_spmm(a, b, variant, backend="emulator").problem
-        steps.append((name, found[text], cost.bounds(a.topology, problem, variant, GPU)))
+        steps.append((name, found[text], cost.bounds_of(a.topology, problem, variant, GPU)))
     return steps
 
 

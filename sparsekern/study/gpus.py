@@ -47,10 +47,6 @@ class Gpu:
         return self.sms * self.clock_hz * self.l1_bytes_per_clock
 
     @property
-    def shared_bytes_per_second(self):
-        return self.sms * self.clock_hz * self.shared_bytes_per_clock
-
-    @property
     def fp32_per_second(self):
         """Multiply-adds; two flops each."""
         return self.sms * self.clock_hz * self.fp32_per_clock

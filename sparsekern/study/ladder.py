@@ -10,7 +10,8 @@ from sparsekern.machine.backends import resolve_backend
 from sparsekern.machine.report import Counts
 from sparsekern.ops import plan_sddmm, plan_spmm
 from sparsekern.reference import error, sddmm_reference, spmm_reference
-from sparsekern.study.cost import Gpu, l1_bound_us
+from sparsekern.study.cost import l1_bound_us
+from sparsekern.study.gpus import Gpu
 from sparsekern.variants import Variant
 
 

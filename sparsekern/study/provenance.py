@@ -12,41 +12,44 @@ SPUTNIK = "carried over from an earlier run of the authors' library, not measure
 
 
 def provenance(l2, libraries=None, sputnik=False):
-    """{key: text} of measurements on the current GPU.
+    """{key: text} of times measured on the current GPU.
 
-    l2: "warm", "flushed" or "both". libraries: versions of cuSPARSE and cuBLAS by name; None if they are not
-    run. sputnik: whether the column sputnik_us is filled.
+    l2: "warm", "flushed" or "both". libraries: {name: version} of the rivals; None if they are not run.
+    sputnik: whether the column sputnik_us is filled.
     """
+    from sparsekern.study.bench import LAUNCHES
+
+    found = {
+        **origin(**libraries or {}),
+        "l2": l2,
+        "launches": f"up to {LAUNCHES} in a graph if L2 is warm, 1 if flushed",
+    }
+    return {**found, "sputnik_us": SPUTNIK} if sputnik else found
+
+
+def origin(**versions):
+    """{key: text}: the current GPU, the versions of what runs on it, and those given; sources and date."""
     from cuda.bindings import runtime
     from numba import cuda
 
-    from sparsekern.study.bench import LAUNCHES, call
+    from sparsekern.study.bench import call
 
     device, version = cuda.get_current_device(), call(runtime.cudaDriverGetVersion)
-    name = device.name.decode() if isinstance(device.name, bytes) else device.name
-    libraries = libraries or {}
+    packages = ("numba", "numba-cuda", "numpy", "cuda-bindings")
     found = {
-        "gpu": name,
+        "gpu": device.name.decode() if isinstance(device.name, bytes) else device.name,
         "sms": device.MULTIPROCESSOR_COUNT,
         "clock_mhz": device.CLOCK_RATE // 1000,
         "driver": _driver(),
         "cuda": f"{version // 1000}.{version % 1000 // 10}",
         "python": platform.python_version(),
-        **{
-            package: metadata.version(package)
-            for package in ("numba", "numba-cuda", "numpy", "cuda-bindings")
-        },
-        "cusparse": libraries.get("cusparse"),
-        "cublas": libraries.get("cublas"),
+        **{package: metadata.version(package) for package in packages},
+        **versions,
         "date": datetime.now(timezone.utc).date().isoformat(),
         "commit": commit(),
         "kernels_sha256": kernel_hash(),
-        "l2": l2,
-        "launches": f"up to {LAUNCHES} in a graph if L2 is warm, 1 if flushed",
     }
-    if sputnik:
-        found["sputnik_us"] = SPUTNIK
-    return {key: str(value) for key, value in found.items()}
+    return {key: str(value) for key, value in found.items() if value is not None}
 
 
 def kernel_hash(package=PACKAGE):

@@ -15,7 +15,7 @@ FREE = ("date", "commit")  # of a provenance: what may differ between two parts 
 
 COMMANDS = {  # what makes a record, by study
     "ladder": "python -m sparsekern bench --op spmm --dlmc PATH --n paper --variants ladder --out {path}",
-    "sweep": "python -m sparsekern bench --op spmm --dlmc PATH --n paper --variants FILE --out {path}",
+    "sweep": "python -m sparsekern bench --op spmm --dlmc PATH --n paper --variants default --out {path}",
 }
 
 

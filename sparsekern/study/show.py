@@ -6,12 +6,11 @@ import sys
 from rich.console import Console
 from rich.syntax import Syntax
 
-from sparsekern.foreign import as_csr
 from sparsekern.ladders import LADDERS
 from sparsekern.ops import FACTORIES
 from sparsekern.study.codegen import ptx, resources, sass
 from sparsekern.study.cost import bounds
-from sparsekern.study.counters import count, plan
+from sparsekern.study.counters import count
 from sparsekern.study.diff import diff
 from sparsekern.study.gpus import GPUS
 from sparsekern.study.naming import format_variant, parse_variant
@@ -41,11 +40,32 @@ def show(op, name, a, n, variant, gpu="h200", code=(), counts=False, bound=False
     """Prints registers and occupancy of a variant, and what else is asked for.
 
     name, a: of a CSR matrix. n: columns of the dense operands. gpu: a key of `GPUS`. code: of "source",
-    "ptx" and "sass". other: a variant to compare with, line by line and count by count.
+    "ptx" and "sass". other: a variant to compare with: what `variant` changes in it, line by line and count
+    by count.
     """
     console = Console(width=None if sys.stdout.isatty() else PAGE)
     make, gpu = FACTORIES[op], GPUS[gpu]
     console.print(f"{name}\n{op}, {format_variant(variant)}, n = {n}\n", soft_wrap=True, highlight=False)
+    for each in (variant,) if other is None else (other, variant):
+        if other is not None:
+            console.print(format_variant(each), soft_wrap=True, highlight=False)
+        _show_resources(console, make, each, gpu)
+        if bound:
+            console.print(bounds(op, a, n, each, gpu))
+    if counts:
+        mine = count(op, a, n, variant)
+        console.print(mine if other is None else mine - count(op, a, n, other))
+    for what in code:
+        if other is not None:
+            console.print(diff(other, variant, what=what, arch=gpu.arch))
+        elif what == "source":
+            console.print(Syntax(source(make, variant), "python", background_color="default"))
+        else:
+            text = ptx(make, variant, gpu.arch) if what == "ptx" else _code(sass(make, variant, gpu.arch))
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_resources(console, make, variant, gpu):
     held = resources(make, variant, gpu.arch)
     spilled = held.spill_stores + held.spill_loads
     fit = occupancy(held, variant.threads, gpu)
@@ -54,20 +74,6 @@ def show(op, name, a, n, variant, gpu="h200", code=(), counts=False, bound=False
         f"{variant.threads} threads, {spilled} bytes spilled\n{gpu.name}: an SM holds {fit}\n",
         soft_wrap=True, highlight=False,
     )  # fmt: skip
-    a = as_csr(a)
-    if bound:
-        console.print(bounds(a.topology, plan(op, a, n, variant)[0].problem, variant, gpu))
-    if counts:
-        mine = count(op, a, n, variant)
-        console.print(mine if other is None else mine - count(op, a, n, other))
-    for what in code:
-        if other is not None:
-            console.print(diff(variant, other, what=what, arch=gpu.arch))
-        elif what == "source":
-            console.print(Syntax(source(make, variant), "python", background_color="default"))
-        else:
-            text = ptx(make, variant, gpu.arch) if what == "ptx" else _code(sass(make, variant, gpu.arch))
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _code(text):

@@ -1,7 +1,8 @@
 """What the blocks of a launch have to do, in closed form: instructions, passes through L1, chains of loads.
 
-Read off the kernel pages line by line, with constants for the machine instructions that the compiler makes of
-a line. The emulator counts the same things exactly (`study.counters`), at a thousand times the cost.
+Read off the kernel pages line by line. What every launch has to do, such as a multiply-add for each nonzero
+and column, makes the bounds of `study.cost`; what the compiler makes of the rest is estimated with constants,
+and goes into its prediction. `study.counters` counts exactly, at a thousand times the cost.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 from sparsekern.variants import WARP
 
 WORD, LINE, SECTOR = 4, 128, 32  # bytes
+BANKS = 32  # of shared memory
 GROUP = 4  # loads of B that a lane has under way at once: what the compiler unrolls to
 
 
@@ -18,7 +20,8 @@ GROUP = 4  # loads of B that a lane has under way at once: what the compiler unr
 class Work:
     """Of a launch. The arrays have an element for each block, in the order in which they are handed out.
 
-    issue: warp instructions. l1: clocks of an SM's L1 data path, 128 bytes each, shared memory included.
+    issue: warp instructions, estimated; least_issue: those that are certain, in all. l1: clocks of an SM's L1
+    data path, 128 bytes each, shared memory included.
     chain: loads, one after another, that the slowest warp waits for. l1_bytes: of global memory, in all.
     """
 
@@ -26,6 +29,7 @@ class Work:
     l1: np.ndarray
     chain: np.ndarray
     l1_bytes: float
+    least_issue: float
 
 
 def work_of(topology, problem, variant):
@@ -68,17 +72,18 @@ def _spmm(topology, p, v):
     b_clocks = np.maximum(b_clocks, (steps * v.items)[None] * np.ones_like(items)[:, None, None])
     if v.stage:
         passes = max(1, v.sparse_vector // 2)  # of a broadcast of that width
-        clash = each if v.stage_pad == 0 and v.sparse_vector == 1 else 1
+        clash = each if v.stage_pad == 0 and v.sparse_vector == 1 and v.tile_k % BANKS == 0 else 1
         a_clocks = steps * 2 / v.sparse_vector * max(passes, clash) + rounds * 2 * staging
     else:
         a_clocks = steps * 2
-    l1 = b_clocks + a_clocks[None] + 4
+    l1 = b_clocks + a_clocks[None]
     alone = GROUP if v.unroll_residue or not v.stage else 2
     chain = 4 + v.items * (whole / GROUP + rest / alone) + 2 * rounds + (2 if v.split > 1 else 0)
     from_l1 = mine.sum() * row_bytes.sum() + 2 * WORD * tiles * p.nnz
+    certain = steps.sum() * (items.sum() * (1 + v.vector) + tiles * reads)
     return Work(
         np.tile(issue.sum(axis=-1), tiles), l1.sum(axis=-1).ravel(), np.tile(chain.max(axis=-1), tiles),
-        float(from_l1),
+        float(from_l1), float(certain),
     )  # fmt: skip
 
 
@@ -135,13 +140,14 @@ def _sddmm(topology, p, v):
     step = 8 + v.tile_nnz * (4 + v.vector)
     issue = np.where(working, 60 + steps * step + 2 * shuffles + 4 * (v.split > 1) * v.split * v.results, 30)
     row_bytes = float(_row_bytes(np.int64(p.k * WORD), p.rhs.ld)) / v.split  # of a part
-    l1 = np.where(
-        working, counts.sum(axis=-1) * row_bytes / LINE + steps * (v.vector + v.tile_nnz / 4) + 8, 2
-    )
+    whole = p.k // (v.subwarp * v.vector * v.split)  # steps with every lane at work
+    reads = max(v.tile_nnz // 4, 1)  # of staged columns
+    l1 = np.where(working, (counts.sum(axis=-1) + 1) * row_bytes / LINE + whole * reads, 0)
+    certain = (working * whole * (1 + counts.max(axis=-1) * (1 + v.vector) + reads)).sum()
     chain = np.where(working, 7 + steps * (1 + counts.max(axis=-1) / GROUP), 3)
     return Work(
         issue.sum(axis=-1).ravel(), l1.sum(axis=-1).ravel(), chain.max(axis=-1).ravel(),
-        float(counts.sum() * row_bytes),
+        float(counts.sum() * row_bytes), float(certain),
     )  # fmt: skip
 
 
