@@ -170,9 +170,12 @@ def main(words=None):
     arguments = parser.parse_args(words)
     try:
         return arguments.run(arguments)
-    except (FileNotFoundError, ValueError) as error:  # of a file, a tree or a variant
+    except (OSError, ValueError, RuntimeError) as error:  # of a file, a tree, a variant, a tool
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

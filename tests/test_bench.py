@@ -17,7 +17,8 @@ pytest.importorskip(
 
 from sparsekern.study.baselines import PRECISIONS, SPMM_ALGORITHMS, Libraries, MissingLibrary  # noqa: E402
 from sparsekern.study.bench import captured, fill, time_launches, time_plan  # noqa: E402
-from sparsekern.study.sweep import LEVELS, WrongKernel  # noqa: E402
+from sparsekern.study.records import LEVELS
+from sparsekern.study.sweep import WrongKernel  # noqa: E402
 from sparsekern.study.workbench import Laboratory, Workbench, operands_of, reference_of  # noqa: E402
 
 OPS = ["spmm", "sddmm"]

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from timings import PROVENANCE, row
 
-from sparsekern.study.bench_command import main
+from sparsekern.__main__ import main
 from sparsekern.study.compare import FASTEST, against, best, between, mean, report, same_variants
 from sparsekern.study.records import Record, write
 
@@ -113,7 +113,7 @@ def test_the_command_compares_two_files_and_says_in_what_their_provenance_differ
     paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
     write(paths[0], PROVENANCE, ROWS)
     write(paths[1], {**PROVENANCE, "numba": "0.69"}, [row(5, "a"), row(10, "b", nnz=5000)])
-    assert main(["--compare", *paths]) == 0
+    assert main(["bench", "--compare", *paths]) == 0
     text = capsys.readouterr().out
     assert "best variant  2.83 (2)" in text
     assert "numba: 0.68, then 0.69" in text
@@ -124,9 +124,9 @@ def test_nothing_to_compare_is_an_error(tmp_path, capsys):
     paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
     write(paths[0], PROVENANCE, [row(1, "a")])
     write(paths[1], PROVENANCE, [row(1, "b")])
-    assert main(["--compare", *paths]) == 2
+    assert main(["bench", "--compare", *paths]) == 2
     assert "no problem in common" in capsys.readouterr().err
-    assert main(["--compare", paths[0]]) == 2
+    assert main(["bench", "--compare", paths[0]]) == 2
     assert "no rival times" in capsys.readouterr().err
-    assert main(["--compare", *paths, paths[0]]) == 2
+    assert main(["bench", "--compare", *paths, paths[0]]) == 2
     assert "it takes one or two" in capsys.readouterr().err

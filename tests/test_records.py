@@ -1,5 +1,8 @@
 """Recorded results: written, read, gone on with."""
 
+import csv
+import io
+
 import pytest
 from timings import PROVENANCE, row
 
@@ -141,3 +144,41 @@ def test_the_kernel_hash_changes_with_every_kernel_and_with_the_lanes_and_nothin
         before = kernel_hash(tmp_path)
         copy.write_bytes(copy.read_bytes() + b"\n")
         assert kernel_hash(tmp_path) != before
+
+
+@pytest.mark.parametrize(
+    "field, text, rule",
+    [
+        ("op", "gemm", "one of spmm, sddmm"),
+        ("l2", "tepid", "one of warm, flushed"),
+        ("time_us", "0.000", "a positive number"),
+        ("time_us", "nan", "a positive number"),
+        ("dense_fp32_us", "-1", "a positive number"),
+        ("m", "0", "a positive number"),
+        ("nnz", "-2", "a number, at least 0"),
+    ],
+)
+def test_a_row_that_cannot_be_is_refused_with_file_line_and_rule(path, field, text, rule):
+    write(path, PROVENANCE, ROWS[:1])
+    *above, row = path.read_text().splitlines()
+    cells = next(csv.reader([row]))
+    cells[COLUMNS.index(field)] = text
+    changed = io.StringIO()
+    csv.writer(changed).writerow(cells)
+    path.write_text("\n".join([*above, changed.getvalue()]))
+    with pytest.raises(RecordError, match=rf"line {len(above) + 1} has {field} '{text}'; it must be {rule}"):
+        read(path)
+
+
+def test_a_file_of_somebody_else_is_never_written_over(tmp_path):
+    notes = tmp_path / "notes.md"
+    notes.write_text("# my notes\n# more\n")
+    with pytest.raises(RecordError, match="is not a record"):
+        Appender(notes, PROVENANCE)
+    assert notes.read_text() == "# my notes\n# more\n"
+
+
+def test_a_record_that_passed_through_a_spreadsheet_is_read(path):
+    write(path, PROVENANCE, ROWS)
+    path.write_text("\ufeff" + path.read_text() + "\n\n")
+    assert read(path).rows == ROWS

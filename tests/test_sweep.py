@@ -9,13 +9,14 @@ import pytest
 from timings import PROVENANCE
 
 from sparsekern import LADDERS
+from sparsekern.__main__ import main
 from sparsekern.datasets import Layer, layers
 from sparsekern.study import bench_command
-from sparsekern.study.bench_command import main, read_variants
+from sparsekern.study.bench_command import read_variants
 from sparsekern.study.cases import cases, paper_n
 from sparsekern.study.naming import format_variant
-from sparsekern.study.records import Appender, RecordError, read
-from sparsekern.study.sweep import LEVELS, WrongKernel, read_sputnik, sweep
+from sparsekern.study.records import LEVELS, Appender, RecordError, read
+from sparsekern.study.sweep import WrongKernel, read_sputnik, sweep
 from sparsekern.variants import SpmmVariant, VariantError
 
 VARIANTS = [SpmmVariant(), SpmmVariant(vector=4), SpmmVariant(stage=True)]
@@ -271,7 +272,7 @@ def command(monkeypatch, tmp_path):
         pieces = Laboratory, lambda *_: dict(PROVENANCE)
         monkeypatch.setattr(bench_command, "_instruments", lambda: pieces)
         tree = str(tmp_path / "dlmc")
-        return main(["--dlmc", tree, "--n", "8,16", "--no-baselines", "--l2", "both", *words])
+        return main(["bench", "--dlmc", tree, "--n", "8,16", "--no-baselines", "--l2", "both", *words])
 
     return run
 

@@ -635,3 +635,14 @@ def test_a_traced_launch_computes_the_same_and_counts_the_same():
     counts = emulate(kernel, (1,), (32,), [x, y])
     assert emulate(kernel, (1,), (32,), [x, again], trace=Trace()) == counts
     assert y.tolist() == again.tolist()
+
+
+def test_a_mask_of_all_ones_may_be_negative():
+    def kernel(out):
+        value = cuda.shfl_xor_sync(-1, cuda.laneid, 1)
+        cuda.syncwarp(-1)
+        out[cuda.laneid] = value
+
+    recorded = trace(kernel, floats(32))
+    for verb in ("shuffle", "barrier"):
+        assert instructions(recorded, verb) == (1, 1)

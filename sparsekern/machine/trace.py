@@ -59,6 +59,10 @@ class Cost:
     ideal: int = 0
     wavefronts: int = 0
 
+    def add(self, other):
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
+
 
 @dataclass
 class Trace:
@@ -70,7 +74,10 @@ class Trace:
 
     def begin(self, machine):
         self._machine, self._sites, self._numbers, self._kinds = machine, {}, {}, []
-        self._low, self._high = _Instructions(), _Instructions()
+        self._new_batch()
+
+    def _new_batch(self):
+        self._both, self._low, self._high = _Instructions(), _Instructions(), _Instructions()
 
     def see(self, kind, address=NOWHERE, frame=None):
         """The lane that runs now does `kind`, called from `frame`."""
@@ -112,6 +119,7 @@ class Trace:
         masks = {site for site, kind in enumerate(self._kinds) if kind.verb in MEETINGS}
         for first in range(0, len(lanes_of_block), WARP):
             lanes = [lane.events for lane in lanes_of_block[first : first + WARP]]
+            self._both.begin_warp()
             self._low.begin_warp()
             ends = [(*met, len(sites)) for sites, _, met in lanes]
             starts = [0] * len(lanes)
@@ -122,22 +130,29 @@ class Trace:
                         start, stop = starts[lane], ends[lane][stretch]
                         paths[tuple(sites[start:stop])].append((lane, lanes[lane][1][start:stop]))
                         starts[lane] = stop
-                apart = _apart(paths, masks)
-                self._high.add(apart, paths)
-                if len(paths) > 1:
+                if len(paths) == 1:
+                    (path,) = paths
+                    self._both.add((path, {path: range(len(path))}), paths)
+                else:
+                    self._high.add(_apart(paths, masks), paths)
                     paths = _switched_on(paths)
                     self._low.add(_together(paths), paths)
-                else:
-                    self._low.add(apart, paths)
-        if len(self._low.addresses) > BATCH:
+        if len(self._both.addresses) + len(self._high.addresses) > BATCH:
             self.flush()
 
     def flush(self):
-        kinds = self._kinds
-        work, warps = self._low.cost(kinds, self.low, skipped=False), -(-len(self._machine.threads) // WARP)
-        self.work += work.reshape(-1, warps).tolist()
-        self._high.cost(kinds, self.high, skipped=True)
-        self._low, self._high = _Instructions(), _Instructions()
+        work = 0
+        for instructions, low, high in ((self._both, 1, 1), (self._low, 1, 0), (self._high, 0, 1)):
+            for kind, cost, skipped in instructions.costs(self._kinds):
+                if high:
+                    self.high[kind].add(cost)
+                if low:
+                    cost.instructions -= skipped
+                    self.low[kind].add(cost)
+            if low:
+                work = work + instructions.work(self._kinds)
+        self.work += work.reshape(-1, -(-len(self._machine.threads) // WARP)).tolist()
+        self._new_batch()
 
 
 class _Watch:
@@ -163,9 +178,6 @@ def _apart(paths, masks):
     paths: {sites: [(lane, addresses), ...]}. masks: sites of barriers and collectives, whose address is the
     mask of lanes that have to come: there these are together again.
     """
-    if len(paths) == 1:
-        (path,) = paths
-        return path, {path: range(len(path))}
     sites, numbers, after = [], {}, {}
     for path, lanes in paths.items():
         here, numbers[path], met = None, [], Counter()  # met: how often lanes of a mask have
@@ -229,34 +241,38 @@ class _Instructions:
                 self.lanes += [lane] * len(mine)
                 self.addresses += addresses
 
-    def cost(self, kinds, costs, skipped):
-        """Adds what they cost; how many each warp has. skipped: those that are switched off count, too."""
-        kinds_of_sites = list(dict.fromkeys(kinds))
-        kind_of_site = np.array([kinds_of_sites.index(kind) for kind in kinds], np.int64)
+    def costs(self, kinds):
+        """Yields (kind, `Cost`, how many of its instructions are switched off for all lanes)."""
+        distinct = list(dict.fromkeys(kinds))
+        kind_of_site = np.array([distinct.index(kind) for kind in kinds], np.int64)
         of_instruction = kind_of_site[np.array(self.sites, np.int64)]
-        numbers, lanes, addresses = (
-            np.array(x, np.int64) for x in (self.numbers, self.lanes, self.addresses)
-        )
-        of_event = of_instruction[numbers]
-        issued = np.ones(len(of_instruction), np.int64)
-        if not skipped:
-            issued[:] = 0
-            issued[numbers[addresses != OFF]] = 1
-        issued *= np.array([kind.count for kind in kinds_of_sites], np.int64)[of_instruction]
-        for at, kind in enumerate(kinds_of_sites):
-            cost, mine = costs[kind], of_event == at
-            cost.instructions += int(issued[of_instruction == at].sum())
-            if not kind.space:
-                cost.lanes += kind.count * int(mine.sum())
+        issued = np.bincount(of_instruction, minlength=len(distinct)).tolist()
+        events = np.array([self.numbers, self.lanes, self.addresses], np.int64)
+        of_event = of_instruction[events[0]]
+        order = np.argsort(of_event, kind="stable")
+        ends = np.searchsorted(of_event[order], np.arange(len(distinct) + 1))
+        for at, kind in enumerate(distinct):
+            if not issued[at]:
                 continue
-            mine &= addresses != OFF
-            accesses = numbers[mine], lanes[mine], addresses[mine]
-            cost.requests += len(np.unique(accesses[0]))
-            cost.lanes += len(accesses[0])
-            cost.ideal += least(kind.space, kind.bytes, *accesses)
+            cost = Cost(instructions=kind.count * issued[at])
+            mine = events[:, order[ends[at] : ends[at + 1]]]
+            if not kind.space:
+                cost.lanes = kind.count * mine.shape[1]
+                yield kind, cost, 0
+                continue
+            mine = mine[:, mine[2] != OFF]
+            cost.requests, cost.lanes = len(np.unique(mine[0])), mine.shape[1]
+            cost.ideal = least(kind.space, kind.bytes, *mine)
             if kind.space == "global":
-                cost.sectors += sectors(*accesses)
+                cost.sectors = sectors(*mine)
             else:
-                cost.wavefronts += wavefronts(kind.bytes, *accesses)
-        before = np.concatenate([[0], np.cumsum(issued)])
-        return np.diff(before[[*self.warps, len(issued)]])
+                cost.wavefronts = wavefronts(kind.bytes, *mine)
+            yield kind, cost, issued[at] - cost.requests
+
+    def work(self, kinds):
+        """Instructions of each warp, but those that are switched off for all lanes."""
+        counts = np.array([kind.count for kind in kinds], np.int64)[np.array(self.sites, np.int64)]
+        on = np.zeros(len(counts), bool)
+        on[np.array(self.numbers, np.int64)[np.array(self.addresses, np.int64) != OFF]] = True
+        before = np.concatenate([[0], np.cumsum(counts * on)])
+        return np.diff(before[[*self.warps, len(counts)]])

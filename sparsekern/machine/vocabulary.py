@@ -133,13 +133,13 @@ class Cuda:
     def _count_barrier(self, mask):
         self._machine.counts.barriers += 1
         if self._machine.trace:
-            self._machine.trace.see(BARRIER, mask, sys._getframe(2))
+            self._machine.trace.see(BARRIER, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
 
     def _shuffle(self, name, mask, value, source):
         machine = self._machine
         machine.counts.shuffles += 1
         if machine.trace:
-            machine.trace.see(SHUFFLE, mask, sys._getframe(2))
+            machine.trace.see(SHUFFLE, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
         return machine.meet(name, mask, (value, source), self._shuffled, _place(3))
 
     def _shuffled(self, meeting, lane):
@@ -168,7 +168,7 @@ class Cuda:
     def _vote(self, name, mask, predicate, outcome):
         self._machine.counts.votes += 1
         if self._machine.trace:
-            self._machine.trace.see(VOTE, mask, sys._getframe(2))
+            self._machine.trace.see(VOTE, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
         answer = lambda meeting, _: outcome(meeting.payloads)  # noqa: E731
         return self._machine.meet(name, mask, bool(predicate), answer, _place(3))
 

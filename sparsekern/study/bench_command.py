@@ -10,8 +10,8 @@ from sparsekern.ladders import LADDERS
 from sparsekern.study.cases import cases
 from sparsekern.study.compare import FASTEST, report, rival_us
 from sparsekern.study.naming import format_variant, parse_variant
-from sparsekern.study.records import Appender, Record, read
-from sparsekern.study.sweep import LEVELS, WrongKernel, read_sputnik, sweep
+from sparsekern.study.records import LEVELS, Appender, Record, read
+from sparsekern.study.sweep import WrongKernel, read_sputnik, sweep
 from sparsekern.variants import VariantError
 
 PAGE = 160  # columns of tables that go to a file

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from numba import cuda
+from numba.cuda.cudadrv.error import CCSupportError
 
 from sparsekern.machine.launch import SIGNATURES, make_kernel
 from sparsekern.problem import Types
@@ -30,10 +31,11 @@ class Resources:
 def ptx(make, variant, arch=ARCH, types=Types()):
     """The PTX of the kernel that `make(variant, types)` returns, for compute capability `arch`.
 
-    arch: (major, minor). Raises TypeError for another kind of arch, and Numba's own errors: for a kernel
-    that does not compile, which name the line, and for an architecture that it does not support.
+    arch: (major, minor). Raises TypeError for another kind of arch, ValueError for one that the compiler does
+    not know (those of CUDA 13 begin with 7.5), and Numba's own errors for a kernel that does not compile,
+    which name the line.
     """
-    if not (isinstance(arch, tuple) and len(arch) == 2):
+    if not (isinstance(arch, tuple) and [type(part) for part in arch] == [int, int]):
         raise TypeError(f"arch is {arch!r}; it must be a compute capability such as (9, 0)")
     return _ptx(make, variant, arch, types)
 
@@ -41,7 +43,10 @@ def ptx(make, variant, arch=ARCH, types=Types()):
 @lru_cache(maxsize=128)
 def _ptx(make, variant, arch, types):
     function, signature = make_kernel(make, variant, types), SIGNATURES[variant.op](types)
-    return cuda.compile_ptx(function, signature, cc=arch, launch_bounds=variant.threads)[0]
+    try:
+        return cuda.compile_ptx(function, signature, cc=arch, launch_bounds=variant.threads)[0]
+    except CCSupportError as error:
+        raise ValueError(f"arch is {arch}, which this compiler does not make code for: {error}") from None
 
 
 def sass(make, variant, arch=ARCH, types=Types()):

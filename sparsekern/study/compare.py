@@ -84,7 +84,9 @@ def report(console, name, record, before=None):
     said = False
     for (op, l2), rows in _groups(record.rows).items():
         if before is None:
-            title = f"{op}, L2 {l2}: best variant against its rivals, {name}"
+            one = all(len({row.variant for row in group}) == 1 for group in _by_problem(rows))
+            which = "the recorded variant" if one else "the best of the recorded variants"
+            title = f"{op}, L2 {l2}: {which} against its rivals, {name}"
             lines = {_label(rival): against(rows, rival) for rival in (*RIVALS, FASTEST)}
             judged = lines[FASTEST]
         else:
@@ -96,6 +98,8 @@ def report(console, name, record, before=None):
             continue
         said = True
         console.print(f"\n{title}", soft_wrap=True, style="bold", markup=False, highlight=False)
+        made = ", ".join(record.provenance[key] for key in ("gpu", "date") if key in record.provenance)
+        console.print(f"time of the other / time of ours, geometric mean (number of problems); {made}")
         width = "n" if op == "spmm" else "k"
         console.print(_table("by sparsity", lines, lambda ratio: ratio.band, BANDS))
         widths = sorted({ratio.row.width for ratios in lines.values() for ratio in ratios})
@@ -111,6 +115,13 @@ def _groups(rows):
     for row in rows:
         groups[row.op, row.l2].append(row)
     return groups
+
+
+def _by_problem(rows):
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row.problem].append(row)
+    return groups.values()
 
 
 def _label(rival):

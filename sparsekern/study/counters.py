@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapreplace
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +78,7 @@ class Counters(Shown):
             return NotImplemented
         title = f"{self.title}\nless\n{other.title}"
         if self.problem == other.problem:
-            title = f"{self.problem.op}: {self.variant}\nless  {other.variant}"
+            title = f"{self.problem.op}: {self.title.splitlines()[1]}\nless  {other.title.splitlines()[1]}"
         return Difference(
             title,
             {name: (self.counts[name], other.counts[name]) for name in self.counts},
@@ -171,7 +172,7 @@ def plan(op, a, n, variant=None, *, make=None):
     """(the plan that `count` with the same arguments runs, its inputs)."""
     if op not in list(KINDS):
         raise TypeError(f"op is {op!r}; it must be one of {', '.join(KINDS)}")
-    if type(n) is not int or n < 1:
+    if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n is {n!r}; it must be a whole number, at least 1")
     make = FACTORIES[op] if make is None else make
     topology = _aligned(as_csr(a).topology if op == "spmm" else as_topology(a))
@@ -238,4 +239,11 @@ def _counters(plan, trace):
         for array, verb in arrays
     }
     work = np.array(trace.work, np.int64).reshape(-1, -(-plan.variant.threads // WARP))
-    return Counters(f"{plan.title()}\n{plan.variant}", counts, by_array, work, plan.variant, plan.problem)
+    return Counters(f"{plan.title()}\n{_kernel(plan)}", counts, by_array, work, plan.variant, plan.problem)
+
+
+def _kernel(plan):
+    """Which kernel a plan runs, as its variant, with the factory if it is not the library's."""
+    if plan.make is FACTORIES[plan.problem.op]:
+        return str(plan.variant)
+    return f"{plan.variant}, by {getattr(plan.make, '__qualname__', plan.make)}"

@@ -21,8 +21,7 @@ def parse_variant(op, text):
             raise VariantError(
                 f"variant is {text!r}; it must be {PLAIN}, or toggle=value,... with each toggle once"
             )
-        known = kind.__dataclass_fields__.get(name)
-        choices = known.metadata["choices"] if known else ()
+        choices = next((f.metadata["choices"] for f in fields(kind) if f.name == name), ())
         toggles[name] = next((choice for choice in choices if str(choice).lower() == value.lower()), value)
     return kind(**toggles)
 

@@ -6,11 +6,15 @@ each timing. Times are in microseconds; an empty field is a time that was not ta
 
 import csv
 import io
+import math
 from dataclasses import astuple, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
 
+from sparsekern.variants import KINDS
+
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
+LEVELS = ("warm", "flushed")  # states of the L2 cache before a launch
 FREE = ("date", "commit")  # of a provenance: what may differ between two parts of one record
 
 COMMANDS = {  # what makes a record, by study
@@ -79,7 +83,11 @@ class RecordError(ValueError):
 
 def read(path):
     """The `Record` in the file at `path`. Raises RecordError, naming the line, for a malformed one."""
-    return _parsed(path, Path(path).read_text(encoding="utf-8"))
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path} is no record: it is not UTF-8 ({error})") from None
+    return _parsed(path, text)
 
 
 def load(study, gpu="nvidia-h200", results=RESULTS):
@@ -122,7 +130,7 @@ class Appender:
             found = _parsed(path, whole)
             _check_same(path, found.provenance, provenance)
             self.rows = found.rows
-        elif text and not text.startswith("#"):
+        elif not _header(provenance).startswith(text):
             raise RecordError(f"{self.path} is not a record; pass another --out, or remove it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = whole if started else _header(provenance)
@@ -164,9 +172,12 @@ def _field(name, value):
 
 
 def _parsed(path, text):
-    lines = text.splitlines()
-    provenance = dict(_key_and_value(line) for line in takewhile(lambda line: line.startswith("#"), lines))
-    above, header = len(provenance) + 1, ",".join(COLUMNS)
+    lines = text.split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    heading = list(takewhile(lambda line: line.startswith("#"), lines))
+    provenance = dict(map(_key_and_value, heading))
+    above, header = len(heading) + 1, ",".join(COLUMNS)
     found = "missing" if len(lines) < above else repr(lines[above - 1][:60])
     if found == "missing" or lines[above - 1] != header:
         raise RecordError(f"{path} is no record: line {above}, of columns, is {found}; it must be {header}")
@@ -192,7 +203,23 @@ def _row(where, texts):
         except ValueError:
             kind = _KINDS[name].__name__
             raise RecordError(f"{where} has {name} {text!r}; it must be of type {kind}") from None
+        rule = _broken_rule(name, values[name])
+        if rule:
+            raise RecordError(f"{where} has {name} {text!r}; it must be {rule}")
     return Row(**values)
+
+
+def _broken_rule(name, value):
+    """What a field must be and is not, or None."""
+    if name == "op" and value not in KINDS:
+        return f"one of {', '.join(KINDS)}"
+    if name == "l2" and value not in LEVELS:
+        return f"one of {', '.join(LEVELS)}"
+    if name in ("m", "k", "n") or name.endswith("_us"):
+        return None if 0 < value < math.inf else "a positive number"
+    if name in ("nnz", "spread"):
+        return None if 0 <= value < math.inf else "a number, at least 0"
+    return None
 
 
 def _check_same(path, found, now):

@@ -66,7 +66,11 @@ def show(op, name, a, n, variant, gpu="h200", code=(), counts=False, bound=False
 
 
 def _show_resources(console, make, variant, gpu):
-    held = resources(make, variant, gpu.arch)
+    try:
+        held = resources(make, variant, gpu.arch)
+    except ValueError as error:
+        console.print(f"no registers and occupancy: {error}\n", soft_wrap=True, highlight=False)
+        return
     spilled = held.spill_stores + held.spill_loads
     fit = occupancy(held, variant.threads, gpu)
     console.print(

@@ -7,7 +7,6 @@ from sparsekern.study.naming import format_variant
 from sparsekern.study.records import Row
 from sparsekern.variants import KINDS, VariantError
 
-LEVELS = ("warm", "flushed")  # states of the L2 cache before a launch
 RIVALS = ("cusparse_us", "cusparse_alg", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
 
 
