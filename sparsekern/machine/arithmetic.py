@@ -65,6 +65,8 @@ def to_float32(x):
 
 def to_int32(x):
     """`x` cast to int32: floats truncate, integers wrap around."""
+    if type(x) is int and -0x80000000 <= x < 0x80000000:
+        return x
     return (int(x) + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 

@@ -142,7 +142,11 @@ class Registers:
         return cells
 
     def __getitem__(self, index):
-        return self.take(index, 1)[0]
+        if self.pending:
+            self._catch_up()
+        if 0 <= index < len(self.cells) and (value := self.cells[index]) is not UNWRITTEN:
+            return value
+        return self._peek(index, 1)[0]  # which says what is wrong
 
     def __setitem__(self, index, value):
         if self.pending:

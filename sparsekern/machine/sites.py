@@ -14,9 +14,10 @@ _KNOWN = {}  # (id of a code object, offset) -> offset of the instruction
 def instruction(code, offset):
     """Offset at which the instruction of `code` begins that `offset` lies in."""
     key = id(code), offset
-    if key not in _KNOWN:
+    try:
+        return _KNOWN[key]
+    except KeyError:
         if id(code) not in _STARTS:  # which keeps the object, so that its id is not used again
             _STARTS[id(code)] = code, [found.offset for found in dis.get_instructions(code)]
         starts = _STARTS[id(code)][1]
-        _KNOWN[key] = starts[bisect_right(starts, offset) - 1]
-    return _KNOWN[key]
+        return _KNOWN.setdefault(key, starts[bisect_right(starts, offset) - 1])

@@ -85,15 +85,15 @@ class Trace:
         caller = frame.f_back
         if caller is None:
             site = id(kind), frame.f_lasti
-        else:  # in a helper: also from where in the kernel
+        elif caller.f_back is None:  # in a helper: also from where in the kernel
             site = id(kind), frame.f_lasti, caller.f_lasti
-            while (caller := caller.f_back) is not None:
-                site = *site, caller.f_lasti
-        number = self._sites.get(site)
-        if number is None:
-            number = self._sites[site] = self._number(kind, frame)
+        else:
+            site = id(kind), *_offsets(frame)
         sites, addresses, _ = self._machine.lane.events
-        sites.append(number)
+        try:
+            sites.append(self._sites[site])
+        except KeyError:
+            sites.append(self._sites.setdefault(site, self._number(kind, frame)))
         addresses.append(address)
 
     def _number(self, kind, frame):
@@ -155,9 +155,15 @@ class Trace:
         self._new_batch()
 
 
+def _offsets(frame):
+    while frame is not None:
+        yield frame.f_lasti
+        frame = frame.f_back
+
+
 class _Watch:
     def __init__(self, trace, array, space, itemsize, skew):
-        self.trace, self.itemsize, self.skew = trace, itemsize, skew
+        self.see_one, self.itemsize, self.skew = trace.see, itemsize, skew
         sizes = [width * itemsize for width in range(WIDEST + 1)]
         loads, stores = (
             [Kind(verb, array, space, min(size, MOST)) for size in sizes] for verb in ("load", "store")
@@ -168,8 +174,9 @@ class _Watch:
     def see(self, verb, index, width):
         address = OFF if verb == "skipped" else (self.skew + index) * self.itemsize
         kind, frame = self.kinds[verb][width], _getframe(2)
-        for piece in range(self.pieces[width]):
-            self.trace.see(kind, address if address == OFF else address + piece * MOST, frame)
+        self.see_one(kind, address, frame)
+        for piece in range(1, self.pieces[width]):
+            self.see_one(kind, address if address == OFF else address + piece * MOST, frame)
 
 
 def _apart(paths, masks):
