@@ -60,7 +60,11 @@ class Float32(float):
 
 def to_float32(x):
     """`x` cast to float32."""
-    return x if type(x) is Float32 else Float32(round_float32(x))
+    if type(x) is Float32:
+        return x
+    if type(x) is int and -(2**24) <= x <= 2**24:  # all of which a float32 holds
+        return Float32(x)
+    return Float32(round_float32(x))
 
 
 def to_int32(x):

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.patches import Patch, Rectangle
 
 from sparsekern.kernels.spmm import make_spmm
+from sparsekern.machine.arithmetic import CASTS
 from sparsekern.machine.emulator import Machine
 from sparsekern.machine.memory import Memory
 from sparsekern.ops import plan_spmm
@@ -30,39 +31,33 @@ class Access(NamedTuple):
     width: int
 
 
-class _Watched(list):
-    """Cells of an emulated array that report who touches them."""
+VERBS = {"read": "load", "written": "store"}
 
-    def __init__(self, cells, report):
-        super().__init__(cells)
-        self.report = report
 
-    def __getitem__(self, at):
-        self.report("load", at)
-        return super().__getitem__(at)
+class _Watch:
+    """Tells of every access to one array; for `Memory`."""
 
-    def __setitem__(self, at, value):
-        self.report("store", at)
-        super().__setitem__(at, value)
+    def __init__(self, machine, array, seen):
+        self.machine, self.array, self.seen = machine, array, seen
+
+    def see(self, verb, index, width):
+        if verb in VERBS:  # and not switched off
+            place = tuple(self.machine.cuda.blockIdx), tuple(self.machine.lane.thread)
+            self.seen.append(Access(VERBS[verb], self.array, *place, int(index), width))
 
 
 def trace(plan, values, b):
     """Every access to global memory that `plan(values, b)` makes on the emulator, a list of `Access`."""
     machine, seen = Machine(plan.function, plan.grid, plan.block), []
 
-    def watch(name, array):
-        def report(kind, at):
-            first, last = (at.start, at.stop) if isinstance(at, slice) else (at, at + 1)
-            place = tuple(machine.cuda.blockIdx), tuple(machine.lane.thread)
-            seen.append(Access(kind, name, *place, int(first), int(last - first)))
-
-        memory = Memory(machine.fail, name, "global", [], array.dtype, array.ctypes.data // array.itemsize)
-        memory.cells = _Watched(map(memory.cast, array.tolist()), report)
-        return memory
+    def watched(name, x):
+        skew, watch = x.ctypes.data // x.itemsize, _Watch(machine, name, seen)
+        cells = list(map(CASTS[x.dtype], x.tolist()))
+        return Memory(machine.fail, name, "global", cells, x.dtype, skew, watch=watch)
 
     arguments = plan.arguments(plan.structure, *plan.flat(values, b), np.zeros(plan.result_size, np.float32))
     handed = zip(plan.function.__code__.co_varnames, arguments, strict=False)  # parameters come first
-    machine.run([watch(name, x) if isinstance(x, np.ndarray) else x for name, x in handed])
+    machine.run([watched(name, x) if isinstance(x, np.ndarray) else x for name, x in handed])
     return seen
 
 
