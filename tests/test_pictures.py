@@ -19,7 +19,7 @@ from sparsekern.generators import with_row_lengths  # noqa: E402
 from sparsekern.study.canvas import shades  # noqa: E402
 from sparsekern.study.change_pictures import ratio  # noqa: E402
 from sparsekern.study.codegen import Resources  # noqa: E402
-from sparsekern.study.cost import bounds  # noqa: E402
+from sparsekern.study.cost import bounds_of  # noqa: E402
 from sparsekern.study.counters import Range, count, timeline  # noqa: E402
 from sparsekern.study.gpus import GPUS  # noqa: E402
 from sparsekern.study.occupancy import occupancy  # noqa: E402
@@ -192,7 +192,7 @@ def test_a_step_that_is_slower_than_the_one_before_is_hatched_and_explained():
 def test_a_ladder_takes_the_bounds_of_the_cost_model():
     b = np.ones((UNEVEN.shape[1], 32), np.float32)
     problem = plan_spmm(UNEVEN, b, PLAIN, backend="emulator").problem
-    found = bounds(UNEVEN.topology, problem, PLAIN, H200)
+    found = bounds_of(UNEVEN.topology, problem, PLAIN, H200)
     axis = ladder_bars([("plain", 4 * found.bound_us, found.bound_us)], found.binding)
     assert axis.get_title("left") == f"plain reaches 25% of the {found.binding} bound"
 

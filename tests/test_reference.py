@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparsekern import Topology
+from sparsekern import Csr, Topology
 from sparsekern.reference import error, sddmm_reference, spmm_reference, tolerance
 
 A = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [0, 3, -3]], np.float32))
@@ -72,3 +72,9 @@ def test_a_result_of_another_shape_is_refused():
 
 def test_tolerance_grows_with_the_length_of_the_sum():
     assert tolerance(100) == 100 * tolerance(1) == 100 * tolerance(0)
+
+
+def test_columns_that_repeat_and_cancel_count_with_their_magnitudes():
+    a = Csr(Topology(np.int32([0, 3]), np.int32([0, 0, 0]), (1, 1)), np.float32([1.25, -6, 4]))
+    c, scale = spmm_reference(a, np.float32([[2]]))
+    assert c == [[-1.5]] and scale == [[22.5]]

@@ -168,19 +168,18 @@ class Registers:
         self.counts.fma += sum(len(rows) for _, rows in self.pending.values())
 
     def _catch_up(self):
-        multipliers, rows, spans, sums = array("f"), array("f"), [], []
+        multipliers, rows, spans, sums = array("f"), array("f"), array("i"), array("f")
         for (start, width), (a, x) in self.pending.items():
             multipliers.extend(a)
             rows.extend(x)
-            spans.append((len(a), width))
-            sums += self.cells[start : start + width]
+            spans += array("i", (len(a), width))
+            sums.extend(self.cells[start : start + width])
         self.counts.fma += len(rows)
-        sums = np.array(sums, np.float32)
         accumulate_here(
             np.frombuffer(multipliers, np.float32),
             np.frombuffer(rows, np.float32),
-            np.array(spans, np.int32),
-            sums,
+            np.frombuffer(spans, np.int32).reshape(-1, 2),
+            np.frombuffer(sums, np.float32),
         )
         done = iter(map(Float32, sums.tolist()))
         for start, width in self.pending:

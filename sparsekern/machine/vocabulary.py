@@ -87,10 +87,9 @@ class Cuda:
     def _shared_array(self, shape, dtype, alignment=None):
         """One array a block for each place in the program that asks; aligned as asked and no better."""
         machine, frame = self._machine, sys._getframe(1)
-        key, caller = (), frame
+        key, caller = _place(frame), frame.f_back
         while caller and id(caller.f_code) in machine.codes:  # helpers are inlined: an array for each call
-            key += id(caller.f_code), instruction(caller.f_code, caller.f_lasti)
-            caller = caller.f_back
+            key, caller = (key, _place(caller)), caller.f_back
         if key not in machine.shared:
             dtype = self._dtype(dtype)
             skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
@@ -124,7 +123,7 @@ class Cuda:
 
     def syncthreads(self):
         self._count_barrier(compiled_lanes.FULL_MASK)
-        self._machine.meet("syncthreads", place=_place(2))
+        self._machine.meet("syncthreads", place=_place(sys._getframe(1)))
 
     def syncwarp(self, mask=compiled_lanes.FULL_MASK):
         self._count_barrier(mask)
@@ -136,11 +135,11 @@ class Cuda:
             self._machine.trace.see(BARRIER, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
 
     def _shuffle(self, name, mask, value, source):
-        machine = self._machine
+        machine, frame = self._machine, sys._getframe(2)
         machine.counts.shuffles += 1
         if machine.trace:
-            machine.trace.see(SHUFFLE, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
-        return machine.meet(name, mask, (value, source), self._shuffled, _place(3))
+            machine.trace.see(SHUFFLE, mask & compiled_lanes.FULL_MASK, frame)
+        return machine.meet(name, mask, (value, source), self._shuffled, _place(frame))
 
     def _shuffled(self, meeting, lane):
         payloads = meeting.payloads
@@ -170,7 +169,7 @@ class Cuda:
         if self._machine.trace:
             self._machine.trace.see(VOTE, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
         answer = lambda meeting, _: outcome(meeting.payloads)  # noqa: E731
-        return self._machine.meet(name, mask, bool(predicate), answer, _place(3))
+        return self._machine.meet(name, mask, bool(predicate), answer, _place(sys._getframe(2)))
 
     def all_sync(self, mask, predicate):
         return self._vote("all_sync", mask, predicate, lambda votes: all(votes.values()))
@@ -182,9 +181,8 @@ class Cuda:
         return self._vote("ballot_sync", mask, predicate, lambda votes: sum(v << i for i, v in votes.items()))
 
 
-def _place(depth):
-    """The instruction that calls a collective: all lanes must meet at the same one."""
-    frame = sys._getframe(depth)
+def _place(frame):
+    """The instruction that `frame` is at: all lanes must meet at the same one."""
     return id(frame.f_code), instruction(frame.f_code, frame.f_lasti)
 
 
