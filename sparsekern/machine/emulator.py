@@ -19,6 +19,7 @@ results copied out only when the whole launch has succeeded.
 
 import gc
 import sys
+from array import array
 from collections import Counter
 from itertools import product
 from math import prod
@@ -51,7 +52,7 @@ class Lane:
         self.number, self.thread, self.warp, self.id = number, thread, number // WARP, number % WARP
         self.greenlet, self.answer = greenlet(function), None
         self.clock, self.known = 1, known  # see machine.races
-        self.events = [], [], []  # sites, addresses, where the whole warp met; see machine.trace
+        self.events = array("i"), array("q"), []  # sites, addresses, where the whole warp met: machine.trace
 
 
 class Meeting:
@@ -268,8 +269,8 @@ def emulate(function, grid, block, arguments, outputs=(), owned=None, trace=None
     finally:
         if collecting:
             gc.enable()
-    for memory, array in arrays.values():
+    for memory, copied in arrays.values():
         machine.counts.add_memory(memory)
         if any(memory.stores):
-            _copy_out(memory, array)
+            _copy_out(memory, copied)
     return machine.counts

@@ -14,6 +14,7 @@ together decides what they share. An access that is switched off for all lanes o
 instruction costs nothing in `low`, and in `high` an instruction but no request.
 """
 
+from array import array
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import compress
@@ -124,15 +125,16 @@ class Trace:
             ends = [(*met, len(sites)) for sites, _, met in lanes]
             starts = [0] * len(lanes)
             for stretch in range(max(map(len, ends))):
-                paths = defaultdict(list)  # sites -> lanes that pass them, in this order
+                paths = defaultdict(list)  # sites, as bytes -> lanes that pass them, in this order
                 for lane, (sites, _, _) in enumerate(lanes):
                     if stretch < len(ends[lane]):
                         start, stop = starts[lane], ends[lane][stretch]
-                        paths[tuple(sites[start:stop])].append((lane, lanes[lane][1][start:stop]))
+                        paths[sites[start:stop].tobytes()].append((lane, lanes[lane][1][start:stop]))
                         starts[lane] = stop
                 if len(paths) == 1:
                     (path,) = paths
-                    self._both.add((path, {path: range(len(path))}), paths)
+                    sites = _sites(path)
+                    self._both.add((sites, {path: range(len(sites))}), paths)
                 else:
                     self._high.add(_apart(paths, masks), paths)
                     paths = _switched_on(paths)
@@ -179,16 +181,21 @@ class _Watch:
             self.see_one(kind, address if address == OFF else address + piece * MOST, frame)
 
 
+def _sites(path):
+    """The sites that a path, as bytes, stands for."""
+    return memoryview(path).cast("i")
+
+
 def _apart(paths, masks):
     """(sites of instructions, {path: instruction of each event}), of lanes that stay apart once they parted.
 
-    paths: {sites: [(lane, addresses), ...]}. masks: sites of barriers and collectives, whose address is the
-    mask of lanes that have to come: there these are together again.
+    paths: {sites, as bytes: [(lane, addresses), ...]}. masks: sites of barriers and collectives, whose
+    address is the mask of lanes that have to come: there these are together again.
     """
     sites, numbers, after = [], {}, {}
     for path, lanes in paths.items():
         here, numbers[path], met = None, [], Counter()  # met: how often lanes of a mask have
-        for at, site in enumerate(path):
+        for at, site in enumerate(_sites(path)):
             keys = [(here, site)]
             if site in masks:
                 named = {addresses[at] for _, addresses in lanes}
@@ -208,7 +215,8 @@ def _switched_on(paths):
     for path, lanes in paths.items():
         for lane, addresses in lanes:
             on = [address != OFF for address in addresses]
-            result[tuple(compress(path, on))].append((lane, list(compress(addresses, on))))
+            sites = array("i", compress(_sites(path), on))
+            result[sites.tobytes()].append((lane, array("q", compress(addresses, on))))
     return result
 
 
@@ -217,7 +225,7 @@ def _together(paths):
     sites, numbers, known = [], {}, {}
     for path in paths:
         times, numbers[path] = Counter(), []
-        for site in path:
+        for site in _sites(path):
             key = site, times[site]
             times[site] += 1
             if key not in known:
@@ -231,8 +239,9 @@ class _Instructions:
     """Instructions of warps, and the lanes that took part."""
 
     def __init__(self):
-        self.sites, self.warps = [], []  # of each instruction; where those of each warp begin
-        self.numbers, self.lanes, self.addresses = [], [], []  # of each event: its instruction, lane, address
+        self.sites, self.warps = array("i"), []  # of each instruction; where those of each warp begin
+        # Of each event: its instruction, lane, address.
+        self.numbers, self.lanes, self.addresses = array("q"), array("q"), array("q")
 
     def begin_warp(self):
         self.warps.append(len(self.sites))
@@ -240,19 +249,19 @@ class _Instructions:
     def add(self, instructions, paths):
         sites, numbers = instructions
         base = len(self.sites)
-        self.sites += sites
+        self.sites.extend(sites)
         for path, lanes in paths.items():
-            mine = [base + number for number in numbers[path]]
+            mine = array("q", [base + number for number in numbers[path]])
             for lane, addresses in lanes:
                 self.numbers += mine
-                self.lanes += [lane] * len(mine)
+                self.lanes += array("q", (lane,)) * len(mine)
                 self.addresses += addresses
 
     def costs(self, kinds):
         """Yields (kind, `Cost`, how many of its instructions are switched off for all lanes)."""
         distinct = list(dict.fromkeys(kinds))
         kind_of_site = np.array([distinct.index(kind) for kind in kinds], np.int64)
-        of_instruction = kind_of_site[np.array(self.sites, np.int64)]
+        of_instruction = kind_of_site[np.array(self.sites)]
         issued = np.bincount(of_instruction, minlength=len(distinct)).tolist()
         events = np.array([self.numbers, self.lanes, self.addresses], np.int64)
         of_event = of_instruction[events[0]]
@@ -278,8 +287,8 @@ class _Instructions:
 
     def work(self, kinds):
         """Instructions of each warp, but those that are switched off for all lanes."""
-        counts = np.array([kind.count for kind in kinds], np.int64)[np.array(self.sites, np.int64)]
+        counts = np.array([kind.count for kind in kinds], np.int64)[np.array(self.sites)]
         on = np.zeros(len(counts), bool)
-        on[np.array(self.numbers, np.int64)[np.array(self.addresses, np.int64) != OFF]] = True
+        on[np.array(self.numbers)[np.array(self.addresses) != OFF]] = True
         before = np.concatenate([[0], np.cumsum(counts * on)])
         return np.diff(before[[*self.warps, len(counts)]])
