@@ -7,9 +7,10 @@ import pytest
 from numba import cuda, float32, int32, njit
 
 from sparsekern.machine import lanes
-from sparsekern.machine import trace as trace_module
+from sparsekern.machine import lockstep
 from sparsekern.machine.emulator import emulate
-from sparsekern.machine.trace import Cost, Trace
+from sparsekern.machine.lockstep import launch
+from sparsekern.machine.trace import Cost
 from sparsekern.machine.transactions import wavefronts
 from sparsekern.study.counters import aligned
 
@@ -22,9 +23,7 @@ def floats(size):
 
 
 def trace(kernel, *arguments, grid=(1,), block=(32,)):
-    recorded = Trace()
-    emulate(kernel, grid, block, arguments, trace=recorded)
-    return recorded
+    return launch(kernel, grid, block, arguments)
 
 
 def total(costs, verb, array="", space=""):
@@ -583,7 +582,7 @@ def test_warps_follow_the_order_of_threads_x_first():
     assert total(trace(kernel, floats(64), block=(8, 8)).low, "load") == Cost(2, 2, 64, 8, 8)
 
 
-def test_events_may_be_put_together_in_batches(monkeypatch):
+def test_blocks_may_run_a_few_at_a_time(monkeypatch):
     def kernel(x, y):
         i = cuda.threadIdx.x
         for _ in range(i % 3):
@@ -591,7 +590,7 @@ def test_events_may_be_put_together_in_batches(monkeypatch):
         y[i] = float32(1)
 
     whole = trace(kernel, floats(40), floats(32), grid=(7,))
-    monkeypatch.setattr(trace_module, "BATCH", 50)
+    monkeypatch.setattr(lockstep, "WIDTH", 64)
     parts = trace(kernel, floats(40), floats(32), grid=(7,))
     assert (whole.low, whole.high, whole.work) == (parts.low, parts.high, parts.work)
 
@@ -633,7 +632,8 @@ def test_a_traced_launch_computes_the_same_and_counts_the_same():
 
     x, y, again = floats(32), floats(32), floats(32)
     counts = emulate(kernel, (1,), (32,), [x, y])
-    assert emulate(kernel, (1,), (32,), [x, again], trace=Trace()) == counts
+    recorded = trace(kernel, x, again)
+    assert total(recorded.low, "multiply-add").lanes == counts.fma
     assert y.tolist() == again.tolist()
 
 

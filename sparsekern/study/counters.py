@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sparsekern.foreign import as_csr, as_topology
 from sparsekern.formats import Csr, Topology
-from sparsekern.machine.emulator import emulate
+from sparsekern.machine.lockstep import launch
 from sparsekern.machine.trace import Trace
 from sparsekern.ops import FACTORIES, check_options, plan_sddmm, plan_spmm
 from sparsekern.problem import Layout, Problem
@@ -160,12 +160,11 @@ def count(op, a, n, variant=None, *, make=None):
     EmulatorError for a kernel that goes wrong, but for races.
     """
     case, inputs = plan(op, a, n, variant, make=make)
-    trace = Trace()
-    if 0 not in case.grid:
-        result = aligned(np.zeros(case.result_size, np.float32))
-        arguments = case.arguments(tuple(map(aligned, case.structure)), *case.flat(*inputs), result)
-        emulate(case.function, case.grid, case.block, arguments, (case.output,), trace=trace)
-    return _counters(case, trace)
+    if 0 in case.grid:
+        return _counters(case, Trace())
+    result = aligned(np.zeros(case.result_size, np.float32))
+    arguments = case.arguments(tuple(map(aligned, case.structure)), *case.flat(*inputs), result)
+    return _counters(case, launch(case.function, case.grid, case.block, arguments, (case.output,)))
 
 
 def plan(op, a, n, variant=None, *, make=None):
