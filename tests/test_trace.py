@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, int32, njit
 
-from sparsekern.machine import lanes
-from sparsekern.machine import lockstep
+from sparsekern.machine import lanes, lockstep
 from sparsekern.machine.emulator import emulate
 from sparsekern.machine.lockstep import launch
 from sparsekern.machine.trace import Cost

@@ -229,7 +229,7 @@ def _copy_out(memory, array):
 
 
 def check_arguments(function, arguments, outputs):
-    """The names of a kernel's parameters. Raises TypeError or ValueError if `emulate` cannot take the others."""
+    """The names of a kernel's parameters. Raises TypeError or ValueError if the others do not fit it."""
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     if not set(outputs) <= set(range(len(arguments))):
         raise ValueError(f"outputs is {outputs}; it must be positions of arguments, below {len(arguments)}")

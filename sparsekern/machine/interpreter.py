@@ -1,58 +1,44 @@
-"""Python's statements and expressions, as lanes in lockstep do them.
+"""Python's statements and functions, as lanes in lockstep run them.
 
-`execute` and `visit` walk the text of a function; each node has the method of its name. What has none is
-refused. A statement returns the mask of lanes that go on to the next one.
+A statement is run by the lanes of a mask, and returns the mask of those that go on to the next one. Lanes
+that leave early, by `return`, `break` or `continue`, wait where the others will come.
 """
 
 import ast
 import builtins
 import inspect
-import textwrap
+import linecache
 from collections import ChainMap
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 
 from sparsekern.machine import vectors
+from sparsekern.machine.expressions import Expressions
 from sparsekern.machine.masks import Variable
 from sparsekern.machine.report import EmulatorError
-from sparsekern.machine.vectors import OfLane, Unsupported, varies
-from sparsekern.machine.vocabulary import DTYPES
+from sparsekern.machine.vectors import OfLane, Unsupported
 
 
 class Apart(Exception):
-    """Lanes that a barrier or collective names are not there."""
-
-
-class Word:
-    """What kernels name or hold that acts on all lanes that run: `cuda`, `lanes`, and arrays."""
-
-
-FUNCTIONS = {  # of values that differ between lanes
-    min: vectors.least,
-    max: vectors.largest,
-    abs: np.abs,
-    len: lambda items: len(vectors.items(items)),
-    range: vectors.Span.of,
-    int: partial(vectors.cast, np.dtype(np.int64)),
-    **{function: partial(vectors.cast, dtype) for function, dtype in DTYPES.items()},
-}
+    """Lanes that the barrier or collective of this name waits for are at another place."""
 
 
 @cache
 def parsed(code):
     """(the tree of a function, lines of its file before the text that it is parsed from)."""
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise Unsupported(f"the text of {code.co_name} cannot be had")
+    wrapped = lines[0][0].isspace()  # it stands inside something
     try:
-        lines, first = inspect.getsourcelines(code)
-    except OSError as error:
-        raise Unsupported(f"the text of {code.co_name} cannot be had: {error}") from None
-    wrapped = lines[0][0].isspace()
-    (tree,) = ast.parse("if True:\n" * wrapped + "".join(lines)).body
-    if wrapped:
-        (tree,) = tree.body
-    if not isinstance(tree, ast.FunctionDef):
-        raise Unsupported(f"{code.co_name} is not made by a def")
-    return tree, first - 1 - wrapped
+        tree = ast.parse("if True:\n" * wrapped + "".join(inspect.getblock(lines)))
+        function = tree.body[0].body[0] if wrapped else tree.body[0]
+    except SyntaxError:  # of a part of a statement
+        function = None
+    if not isinstance(function, ast.FunctionDef):
+        raise Unsupported(f"{code.co_name} is not made by a def, or its text is not what was run")
+    return function, code.co_firstlineno - 1 - wrapped
 
 
 class Frame:
@@ -62,6 +48,8 @@ class Frame:
         self.code, self.path = function.__code__, path
         tree, self.before = parsed(self.code)
         self.body, self.line = tree.body, self.before + tree.lineno
+        if tree.args.vararg or tree.args.kwarg:
+            raise Unsupported(f"lanes in lockstep cannot do * and ** in the parameters of {tree.name}")
         cells = zip(self.code.co_freevars, function.__closure__ or (), strict=True)
         closed = {name: cell.cell_contents for name, cell in cells}
         self.outside = ChainMap(closed, function.__globals__, vars(builtins))
@@ -74,26 +62,13 @@ class Loop:
         self.broken, self.continued = [], []  # masks
 
 
-class Interpreter:
-    """mask: the lanes that run. node: what they do. frames: the calls that they are in, innermost last.
-
-    inlined: the functions that are run from their text when they are called.
-    """
-
-    def __init__(self):
-        self.mask = self.node = None
-        self.frames, self.inlined = [], ()
-
+class Interpreter(Expressions):
     def fail(self, kind, detail, wrong=None, cause=None):
         """Raises the error of the first lane that runs, or of the first that is `wrong`."""
         raise NotImplementedError
 
     def exit(self):
         """The lanes that run return from the kernel."""
-
-    @property
-    def frame(self):
-        return self.frames[-1]
 
     def call(self, function, *arguments, **named):
         """Runs a function, and returns what the lanes that run get from it."""
@@ -107,26 +82,6 @@ class Interpreter:
         self.frames.pop()
         self.mask = mask
         return self.joined(*frame.returned, (rest, None))
-
-    def joined(self, *parts):
-        """What the lanes that run have, where each of `parts`, (mask, value), has its own."""
-        parts = [(mask, value) for mask, value in parts if len(mask)]
-        if all(value is parts[0][1] for _, value in parts):
-            return parts[0][1]
-        variable = Variable()
-        for mask, value in parts:
-            variable.set(mask, value)
-        return variable.get(self.mask)
-
-    def part(self, mask, value):
-        """`value` of the lanes that run, for those of them in `mask`."""
-        return Variable(self.mask, value).get(mask)
-
-    def under(self, mask, visit, *arguments):
-        outer, self.mask = self.mask, mask
-        value = visit(*arguments)
-        self.mask = outer
-        return value
 
     def execute(self, statements, mask):
         for statement in statements:
@@ -150,19 +105,6 @@ class Interpreter:
             self.fail("exception", f"{type(cause).__name__}: {cause}", wrong, cause)
         except Exception as error:
             self.fail("exception", f"{type(error).__name__}: {error}", cause=error)
-
-    def visit(self, node):
-        method = getattr(self, type(node).__name__, None)
-        if method is None:
-            self.frame.line = self.frame.before + getattr(node, "lineno", self.frame.line - self.frame.before)
-            text = textwrap.shorten(ast.unparse(node), 40)
-            raise Unsupported(f"lanes in lockstep cannot do {type(node).__name__}, as in {text}")
-        return method(node)
-
-    def at(self, node):
-        self.node, self.frame.line = node, self.frame.before + node.lineno
-
-    # Statements
 
     def Expr(self, node):
         self.visit(node.value)
@@ -189,7 +131,6 @@ class Interpreter:
             self.at(target)
             array[index] = value
         else:
-            self.visit(target)  # has no method
             raise Unsupported(f"lanes in lockstep cannot assign to {ast.unparse(target)}")
 
     def AugAssign(self, node):
@@ -258,91 +199,3 @@ class Interpreter:
         if len(self.frames) == 1:
             self.exit()
         return self.mask.nobody
-
-    # Expressions
-
-    def Constant(self, node):
-        return node.value
-
-    def Tuple(self, node):
-        return tuple(map(self.visit, node.elts))
-
-    def Name(self, node):
-        if node.id in self.frame.variables:
-            return self.frame.variables[node.id].get(self.mask)
-        if node.id not in self.frame.outside:
-            raise NameError(f"name {node.id!r} is not defined")
-        return self.frame.outside[node.id]
-
-    def Attribute(self, node):
-        value = self.visit(node.value)
-        self.at(node)
-        if varies(value):
-            raise Unsupported(f"lanes in lockstep have no attributes of numbers, as in {ast.unparse(node)}")
-        return getattr(value, node.attr)
-
-    def Subscript(self, node):
-        array, index = self.visit(node.value), self.visit(node.slice)
-        self.at(node)
-        return self.element(array, index)
-
-    def element(self, array, index):
-        if isinstance(array, Word) or not varies(array, index):
-            return array[index]
-        return vectors.element(vectors.fragment(array, len(self.mask)), index)
-
-    def Call(self, node):
-        function = self.visit(node.func)
-        arguments = [self.visit(argument) for argument in node.args]
-        named = {keyword.arg: self.visit(keyword.value) for keyword in node.keywords}
-        if None in named:
-            raise Unsupported(f"lanes in lockstep cannot do ** in a call, as in {ast.unparse(node)}")
-        self.at(node)
-        if function in self.inlined:
-            return self.call(function, *arguments, **named)
-        if isinstance(getattr(function, "__self__", None), Word):
-            return function(*arguments, **named)
-        if not varies(*arguments, *named.values()):
-            return function(*arguments, **named)
-        if function not in FUNCTIONS:
-            raise Unsupported(f"lanes in lockstep cannot do {ast.unparse(node.func)} of values that differ")
-        return FUNCTIONS[function](*arguments, **named)
-
-    def BinOp(self, node):
-        return vectors.binary(type(node.op), self.visit(node.left), self.visit(node.right))
-
-    def UnaryOp(self, node):
-        return vectors.unary(type(node.op), self.visit(node.operand))
-
-    def IfExp(self, node):
-        yes, no = self.mask.split(vectors.truth(self.visit(node.test)))
-        sides = ((yes, node.body), (no, node.orelse))
-        return self.joined(*((mask, self.under(mask, self.visit, side)) for mask, side in sides if len(mask)))
-
-    def BoolOp(self, node):
-        return self._first(isinstance(node.op, ast.Or), node.values)
-
-    def _first(self, wanted, nodes):
-        """The first value whose truth is `wanted`, or the last value; what comes after it is not evaluated."""
-        value = self.visit(nodes[0])
-        if len(nodes) == 1:
-            return value
-        found, others = self.mask.split(vectors.truth(value) == wanted)
-        if not len(others):
-            return value
-        rest = self.under(others, self._first, wanted, nodes[1:])
-        return self.joined((found, self.part(found, value)), (others, rest)) if len(found) else rest
-
-    def Compare(self, node):
-        return self._compare(self.visit(node.left), node.ops, node.comparators)
-
-    def _compare(self, left, operations, nodes):
-        right = self.visit(nodes[0])
-        result = vectors.compare(type(operations[0]), left, right)
-        if len(nodes) == 1:
-            return result
-        going, done = self.mask.split(vectors.truth(result))
-        if not len(going):
-            return result
-        rest = self.under(going, self._compare, self.part(going, right), operations[1:], nodes[1:])
-        return self.joined((done, False), (going, rest))

@@ -15,7 +15,8 @@ import numpy as np
 
 from sparsekern.machine.emulator import Dim3, check_arguments, emulate, places
 from sparsekern.machine.interpreter import Apart, Interpreter
-from sparsekern.machine.lockstep_words import Cuda, Lanes, Memory
+from sparsekern.machine.lockstep_memory import Memory
+from sparsekern.machine.lockstep_words import Cuda, Lanes
 from sparsekern.machine.masks import Mask
 from sparsekern.machine.report import EmulatorError
 from sparsekern.machine.trace import Trace
@@ -23,14 +24,15 @@ from sparsekern.machine.vectors import typed, varies
 from sparsekern.machine.vocabulary import Rebuilder
 from sparsekern.variants import WARP
 
-WIDTH = 1 << 14  # lanes that run at once, or those of a block
+WIDTH, FIRST = 1 << 15, 1 << 12  # lanes that run at once, or those of a block: at most, and at first
+EVENTS = 1 << 21  # that are to be put together at once, of some 100 bytes each
 
 
 def launch(function, grid, block, arguments, outputs=()):
     """Runs `function` as `emulate` does, and returns the `Trace`.
 
-    Raises what `emulate` does, but EmulatorError "unsupported" where lanes cannot be followed in lockstep, and
-    none for races.
+    Raises what `emulate` does, but for races; EmulatorError "unsupported" also where lanes cannot be followed
+    in lockstep.
     """
     machine = Lockstep(function, grid, block)
     try:
@@ -38,7 +40,7 @@ def launch(function, grid, block, arguments, outputs=()):
     except Apart as apart:  # others may come later, from another place, or never: then `emulate` says so
         copies = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
         emulate(function, grid, block, copies, outputs)
-        machine.fail("unsupported", f"{apart}; lanes in lockstep meet at one place")
+        machine.fail("unsupported", f"{apart}: lanes meet here from different places, which is not counted")
     return machine.trace
 
 
@@ -61,15 +63,18 @@ class Lockstep(Interpreter):
             if isinstance(value, np.ndarray):
                 handed[position] = Memory.of(self, name, value, position in outputs)
                 arrays.append((handed[position], value))
-        blocks, step = prod(self.grid), max(1, WIDTH // self.padded)
+        first, blocks, width = 0, prod(self.grid), min(FIRST, WIDTH)
         with np.errstate(all="ignore"):
-            for first in range(0, blocks, step):
-                self._run_blocks(np.arange(first, min(first + step, blocks)), handed)
+            while first < blocks:
+                last = min(first + max(width // self.padded, 1), blocks)
+                events = self._run_blocks(np.arange(first, last), handed)
+                width = min(WIDTH, len(self.live) * EVENTS // max(events, 1))
+                first = last
         for memory, array in arrays:
             memory.copy_out(array)
 
     def _run_blocks(self, numbers, handed):
-        """numbers: of blocks, x first."""
+        """numbers: of blocks, x first. Returns how many events there were."""
         self.block_of, number = np.divmod(np.arange(len(numbers) * self.padded), self.padded)
         blocks = np.unravel_index(numbers[self.block_of], self.grid[::-1])[::-1]
         last = len(self.thread_places) - 1
@@ -80,7 +85,7 @@ class Lockstep(Interpreter):
         self.mask = Mask(np.flatnonzero(self.live), len(self.live))
         self.trace.begin(self.mask.lanes, len(self.live), self.padded // WARP)
         self.attempt(self.call, self.function, *handed)
-        self.trace.flush()
+        return self.trace.flush()
 
     def exit(self):
         self.live[self.mask.lanes] = False

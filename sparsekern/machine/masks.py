@@ -7,13 +7,13 @@ may differ is an array whose last axis is the lanes that run now: (lanes,), or (
 
 import numpy as np
 
-from sparsekern.machine.vectors import Unsupported, fragment, typed, varies
+from sparsekern.machine.vectors import OfLane, Unsupported, fragment, typed, varies
 
 UNBOUND = -1
 
 
 class Mask:
-    """Lanes that run: `lanes`, their numbers among `width`, in order. within: the masks that hold them all."""
+    """Lanes that run: their numbers, in order, of `width`. within: the masks that these are a part of."""
 
     __slots__ = ("lanes", "width", "within")
 
@@ -62,14 +62,15 @@ class Variable:
             self.set(mask, value)
 
     def get(self, mask):
-        """The value for the lanes of `mask`. Raises UnboundLocalError if one has none."""
+        """The value for the lanes of `mask`. Raises `OfLane` for the first that has none."""
         if self.where in mask.within:
             return self.shared
         self._spread()
         lanes = mask.lanes
-        held = self.version[lanes] if self.versions else np.array([UNBOUND])
-        if (held == UNBOUND).any():
-            raise UnboundLocalError("a local variable is read where this lane has not assigned to it")
+        held = self.version[lanes] if self.versions else np.full(len(lanes), UNBOUND)
+        if (unbound := held == UNBOUND).any():
+            error = UnboundLocalError("a local variable is read that has no value")
+            raise OfLane(int(np.argmax(unbound)), error)
         if (held == held[0]).all():
             return self.versions[held[0]][..., lanes]
         values = [(held == at, self.versions[at][..., lanes]) for at in set(held.tolist())]
@@ -81,7 +82,7 @@ class Variable:
         return result
 
     def set(self, mask, value):
-        if type(value) is tuple and varies(*value):
+        if isinstance(value, tuple) and varies(*value):
             value = fragment(value, len(mask))
         if value is self.shared and self.where in mask.within:
             return

@@ -32,7 +32,7 @@ class Memory:
 
     @property
     def size(self):
-        return len(self.cells)
+        return len(self)
 
     def store(self, index, fragment):
         """The elements of `fragment` to `index` on, as one access."""

@@ -1,8 +1,8 @@
 """What the warps of a launch did, instruction by instruction, told from what their lanes did.
 
-`machine.lockstep` tells what lanes do. Hardware issues an instruction for a warp at a time, so the events of
-its lanes are put together. Where lanes take different paths, how that goes is up to the hardware: it may let the lanes of one path wait for those of another, or not, until a barrier or collective names them.
-So everything is counted twice:
+`machine.lockstep` tells what lanes do; hardware issues an instruction for a warp at a time. Where lanes take
+different paths, how that goes is up to the hardware: it may let the lanes of one path wait for those of
+another, or not, until a barrier or collective names them. So everything is counted twice:
 
 - `low`: between two points where the whole warp meets, lanes pass each place of the program together, the
   first time of one with the first time of all, and so on. No order of execution has fewer instructions.
@@ -85,7 +85,7 @@ class Trace:
     def see(self, place, kind, lanes, address):
         """`lanes`, a sorted array, do `kind` at `place`. address: of each lane, or one for all."""
         site = self._sites.setdefault((place, kind), len(self._sites))
-        stretches, step = self._stretches[lanes], _hash(np.uint64(site + 1))
+        stretches, step = self._stretches[lanes], _hash(np.uint64(site | 1 << 63))
         paths = self._paths[lanes] = _hash(self._paths[lanes] ^ step)
         if kind.verb in MEETINGS and (whole := np.broadcast_to(address == FULL_MASK, lanes.shape)).any():
             paths = np.where(whole, _hash(self._beginning(lanes) ^ step), paths)  # they are together here
@@ -103,13 +103,14 @@ class Trace:
         self._paths[lanes] = self._beginning(lanes)
 
     def _beginning(self, lanes):
-        return _hash(self._warps[lanes].astype(np.uint64) << np.uint64(32) ^ self._stretches[lanes].astype(np.uint64))
+        """The paths with which a stretch begins."""
+        return _hash((self._warps[lanes] << 32 | self._stretches[lanes]).view(np.uint64))
 
     def _end(self, lanes):
         self._ends.append((self._warps[lanes], self._stretches[lanes], self._paths[lanes]))
 
     def flush(self):
-        """Blocks have ended: puts together what their lanes did."""
+        """Blocks have ended: puts together what their lanes did, and returns how many events that was."""
         self._end(self._lanes)
         warps, stretches, paths = map(np.concatenate, zip(*self._ends, strict=True))
         most = stretches.max() + 1
@@ -122,81 +123,75 @@ class Trace:
         self._find_meetings(events, parted)
         work = np.zeros(len(self._warps) // WARP, np.int64)
         for kind, seen in events.items():
-            apart = parted[seen.stretch]
-            on = seen.addresses != OFF
-            together = np.flatnonzero(~apart)
-            if len(together):
-                cost, _ = seen.cost(kind, together, seen.paths)
-                self.high[kind].add(cost)
-                low, warps = seen.cost(kind, together[on[together]], seen.paths)
-                self.low[kind].add(low)
-                work += np.bincount(warps, minlength=len(work)) * kind.count
-            if len(together) < len(apart):
-                cost, _ = seen.cost(kind, np.flatnonzero(apart), seen.paths)
-                self.high[kind].add(cost)
-                low, warps = seen.cost(kind, np.flatnonzero(apart & on), seen.places())
-                self.low[kind].add(low)
-                work += np.bincount(warps, minlength=len(work)) * kind.count
+            apart, on = parted[seen.stretch], seen.addresses != OFF
+            for chosen, together in ((~apart, seen.paths), (apart, seen.places())):
+                if chosen.any():
+                    cost, warps = seen.cost(kind, chosen, seen.paths)
+                    self.high[kind].add(cost)
+                    if together is not seen.paths or not on.all():
+                        cost, warps = seen.cost(kind, chosen & on, together)
+                    self.low[kind].add(cost)
+                    work += kind.count * np.bincount(warps, minlength=len(work))
         self.work += work.reshape(-1, self._warps_of_block).tolist()
+        return sum(len(seen.lanes) for seen in events.values())
 
     def _find_meetings(self, events, parted):
-        """Gives lanes that have parted one path again where a barrier or collective of some of them lets them meet."""
-        meet = np.zeros(len(parted), bool)
+        """Writes new paths where lanes had parted and some of them met: from there on they share theirs."""
+        met = np.zeros(len(parted), bool)
         for kind, seen in events.items():
             if kind.verb in MEETINGS:
-                meet[seen.stretch[seen.addresses != FULL_MASK]] = True
-        meet &= parted
-        if not meet.any():
+                met[seen.stretch[seen.addresses != FULL_MASK]] = True
+        met &= parted
+        if not met.any():
             return
-        chosen = [(seen, np.flatnonzero(meet[seen.stretch])) for seen in events.values()]
-        columns = [np.concatenate([getattr(seen, name)[at] for seen, at in chosen])
-                   for name in ("stretch", "lanes", "order", "sites", "addresses")]  # fmt: skip
-        order = np.lexsort(columns[2::-1])
-        stretch, lanes, _, sites, addresses = (column[order] for column in columns)
+        chosen = [(seen, np.flatnonzero(met[seen.stretch])) for seen in events.values()]
+        names = ("order", "lanes", "stretch", "sites", "addresses")
+        columns = [np.concatenate([getattr(seen, name)[at] for seen, at in chosen]) for name in names]
+        by_lane = np.lexsort(columns[:3])
+        _, lanes, stretch, sites, addresses = (column[by_lane] for column in columns)
+        starts = np.flatnonzero(np.diff(lanes * len(parted) + stretch, prepend=-1)).tolist()
+        paths = defaultdict(lambda: defaultdict(list))  # stretch -> as `_apart` wants them
+        for start, stop in zip(starts, [*starts[1:], len(sites)], strict=True):
+            path = sites[start:stop].tobytes()
+            paths[stretch[start]][path].append((start, addresses[start:stop].tolist()))
         masks = {site for (_, kind), site in self._sites.items() if kind.verb in MEETINGS}
-        found = np.empty(len(order), np.uint64)
-        starts = np.flatnonzero(np.diff(lanes * len(parted) + stretch, prepend=-1))
-        by_stretch = defaultdict(lambda: defaultdict(list))
-        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-            by_stretch[stretch[start]][sites[start:stop].tobytes()].append((start, addresses[start:stop].tolist()))
-        for number, paths in by_stretch.items():
-            _, numbers = _apart(paths, masks)
-            for path, its in paths.items():
-                mine = _hash(np.array(numbers[path], np.uint64) ^ np.uint64(number << 32))
-                for start, _ in its:
-                    found[start : start + len(mine)] = mine
-        back = np.empty_like(found)
-        back[order] = found
+        new = np.empty(len(sites), np.uint64)
+        for number, alike in paths.items():
+            instructions = _apart(alike, masks)
+            for path, lanes_of_path in alike.items():
+                for start, _ in lanes_of_path:
+                    mine = np.array(instructions[path], np.uint64)
+                    new[start : start + len(mine)] = mine | np.uint64(int(number) << 32)
+        new[by_lane] = _hash(new.copy())
         for seen, at in chosen:
-            seen.paths[at], back = back[: len(at)], back[len(at) :]
+            seen.paths[at], new = new[: len(at)], new[len(at) :]
 
 
 class _Events:
-    """Events of one kind: of each, site, order among all, lane, address, stretch, time and path, in columns."""
+    """Events of one kind, in columns. most: stretches that a lane has."""
 
     def __init__(self, seen, most):
-        sites, orders, lanes, addresses, times, paths = zip(*seen, strict=True)
-        sizes = [len(x) for x in lanes]
+        sites, orders, *columns = zip(*seen, strict=True)
+        self.lanes, self.addresses, self.times, self.paths = map(np.concatenate, columns)
+        sizes = list(map(len, columns[0]))
         self.sites, self.order = np.repeat(sites, sizes), np.repeat(orders, sizes)
-        self.lanes, self.addresses, self.times, self.paths = map(np.concatenate, (lanes, addresses, times, paths))
-        self.warps = self.lanes // WARP
-        self.stretch = self.warps * most + (self.times >> 32)
+        self.stretch = self.lanes // WARP * most + (self.times >> 32)
 
     def places(self):
-        """Of each event a number for its stretch, site, and which time it is that the lane passes it."""
+        """The instructions of lanes that pass a site together, the first time of one with that of all."""
         times = self.times & 0xFFFFFFFF
         most = times.max() + 1
         return (self.sites * (self.stretch.max() + 1) + self.stretch) * most + times
 
     def cost(self, kind, chosen, instructions):
-        """(`Cost` of the chosen events, warps of their instructions). instructions: what tells these apart."""
-        distinct, numbers = np.unique(instructions[chosen], return_inverse=True)
+        """(`Cost` of the chosen events, warps of their instructions). instructions: of each event."""
         lanes, addresses = self.lanes[chosen], self.addresses[chosen]
+        distinct, numbers = np.unique(instructions[chosen], return_inverse=True)
         warps = np.zeros(len(distinct), np.int64)
         warps[numbers] = lanes // WARP
         cost = Cost(kind.count * len(distinct))
         if not kind.space:
-            cost.lanes = kind.count * len(chosen)
+            cost.lanes = kind.count * len(lanes)
             return cost, warps
         on = addresses != OFF
         events = numbers[on], lanes[on] % WARP, addresses[on]
@@ -210,35 +205,30 @@ class _Events:
 
 
 def _hash(x):
-    """A number for each of 64 bits, as uint64: the mixer of splitmix64."""
+    """A number of 64 bits for each, all uint64: the mixer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
 
 
-def _sites(path):
-    """The sites that a path, as bytes, stands for."""
-    return memoryview(path).cast("q")
-
-
 def _apart(paths, masks):
-    """(sites of instructions, {path: instruction of each event}), of lanes that stay apart once they parted.
+    """{path: instruction of each event}, of lanes that stay apart once they parted.
 
     paths: {sites, as bytes: [(lane, addresses), ...]}. masks: sites of barriers and collectives, whose
     address is the mask of lanes that have to come: there these are together again.
     """
-    sites, numbers, after = [], {}, {}
+    count, numbers, after = 0, {}, {}
     for path, lanes in paths.items():
         here, numbers[path], met = None, [], Counter()  # met: how often lanes of a mask have
-        for at, site in enumerate(_sites(path)):
-            keys = [(here, site)]
+        for at, site in enumerate(memoryview(path).cast("q")):
             if site in masks:
                 named = {addresses[at] for _, addresses in lanes}
-                keys += [("met", mask, met[mask]) for mask in named]
+                keys = [(here, site), *(("met", mask, met[mask]) for mask in named)]
                 met.update(named)
-            here = next((after[key] for key in keys if key in after), len(sites))
-            if here == len(sites):
-                sites.append(site)
-            after |= dict.fromkeys(keys, here)
+                here = next((after[key] for key in keys if key in after), count)
+                after |= dict.fromkeys(keys, here)
+            else:
+                here = after.setdefault((here, site), count)
+            count += here == count
             numbers[path].append(here)
-    return sites, numbers
+    return numbers

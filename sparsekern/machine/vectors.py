@@ -6,6 +6,7 @@ lane: float32, float64, bool, or int64 for all integers, since only casts and st
 
 import ast
 import operator
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ COMPARE = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
+SCALARS = {bool: np.bool_, Integral: np.int64, Float32: np.float32, float: np.float64}
 
 
 class OfLane(Exception):
@@ -44,7 +46,7 @@ def typed(value):
     """A number of `arithmetic` as the NumPy scalar of its type; arrays as they are."""
     if isinstance(value, np.ndarray):
         return value
-    for kind, of_numpy in ((bool, np.bool_), (int, np.int64), (Float32, np.float32), (float, np.float64)):
+    for kind, of_numpy in SCALARS.items():
         if isinstance(value, kind):
             return of_numpy(value)
     raise Unsupported(f"a value that differs between lanes must be a number, not {type(value).__name__}")
@@ -54,6 +56,8 @@ def fragment(items, lanes):
     """(width, lanes) of a tuple of numbers and arrays."""
     if isinstance(items, np.ndarray):
         return items
+    if type(items) is not tuple:  # but one with names
+        raise Unsupported(f"lanes in lockstep cannot keep a {type(items).__name__} that differs between them")
     items = [typed(item) for item in items]
     if len({item.dtype for item in items}) > 1 or any(item.ndim > 1 for item in items):
         raise Unsupported("a tuple that differs between lanes must hold numbers of one type")
@@ -80,7 +84,7 @@ def element(fragment, index):
 
 
 class Span(NamedTuple):
-    """A `range` that is not the same for all lanes. Each part is, or is (lanes,)."""
+    """A `range` that is not the same for all lanes. Each part may be, and otherwise is (lanes,)."""
 
     start: int | np.ndarray
     step: int | np.ndarray
@@ -139,7 +143,9 @@ def compare(operation, x, y):
             return (x in y) == (operation is ast.In)
         return COMPARE[operation](x, y)
     if operation not in COMPARE:
-        raise Unsupported(f"lanes in lockstep compare by order and equality only, not by {operation.__name__}")
+        raise Unsupported(
+            f"lanes in lockstep compare by order and equality only, not by {operation.__name__}"
+        )
     return COMPARE[operation](typed(x), typed(y))
 
 

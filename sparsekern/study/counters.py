@@ -1,4 +1,4 @@
-"""What the hardware's counters would show of a launch, counted on the emulator. Needs no GPU."""
+"""What the hardware's counters would show of a launch, counted without one: see `machine.lockstep`."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -157,7 +157,7 @@ def count(op, a, n, variant=None, *, make=None):
     factory; None is the library's. Every array starts on 256 bytes, as an array of its own does on a GPU.
 
     Raises TypeError or ValueError for other arguments, VariantError for a variant that cannot run this, and
-    EmulatorError for a kernel that goes wrong, but for races.
+    EmulatorError for a kernel that goes wrong, but for races, or that cannot be counted ("unsupported").
     """
     case, inputs = plan(op, a, n, variant, make=make)
     if 0 in case.grid:
