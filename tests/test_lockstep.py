@@ -504,9 +504,9 @@ ERRORS = {
     read_only: "read-only", division_by_zero: "exception", division_of_integers: "exception",
     remainder: "exception", negative_shift: "exception", no_such_element: "exception",
     too_many_to_unpack: "exception", integer_of_nan: "exception", unbound: "exception",
-    no_such_name: "exception", unknown_word: "unsupported", two_dimensions: "unsupported", foreign_mask: "collective",
-    exited_lane: "collective", deadlock: "deadlock", deadlock_of_masks: "deadlock",
-    products_of_two_lengths: "unsupported", in_a_helper: "out of bounds",
+    no_such_name: "exception", unknown_word: "unsupported", two_dimensions: "unsupported",
+    foreign_mask: "collective", exited_lane: "collective", deadlock: "deadlock",
+    deadlock_of_masks: "deadlock", products_of_two_lengths: "unsupported", in_a_helper: "out of bounds",
 }  # fmt: skip
 
 
@@ -551,7 +551,7 @@ def a_power(x):
 
 
 def membership(x):
-    cuda.threadIdx.x in (1, 2)
+    x[0] = cuda.threadIdx.x in (1, 2)
 
 
 def a_function_of_python(x):
@@ -563,7 +563,7 @@ def a_slice(x):
 
 
 def an_attribute_of_a_number(x):
-    x[0].real
+    x[1] = x[0].real
 
 
 def starred(x):

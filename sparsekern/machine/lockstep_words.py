@@ -158,7 +158,9 @@ class Cuda(Word):
         live = np.packbits(machine.live.reshape(-1, WARP), axis=1, bitorder="little").view("<u4")[warps, 0]
         if (missing := here != mask & live).any():
             self._apart(f"{name} with mask {mask[np.argmax(missing)]:#010x}", missing)
-        machine.trace.met(lanes[mask == FULL_MASK])
+        whole = mask == FULL_MASK
+        machine.trace.joined(lanes[~whole], groups[~whole])
+        machine.trace.met(lanes[whole])
         return groups
 
     def _apart(self, name, missing):

@@ -81,6 +81,7 @@ class Trace:
         self._passed = defaultdict(lambda: np.zeros(width, np.int64))  # site -> see `_Events.times`
         self._events, self._count = defaultdict(list), 0
         self._ends = []  # (warps, stretches, paths) of lanes
+        self._joins = [(lanes[:0], lanes[:0])]  # (warps, stretches) of lanes
 
     def see(self, place, kind, lanes, address):
         """`lanes`, a sorted array, do `kind` at `place`. address: of each lane, or one for all."""
@@ -102,6 +103,14 @@ class Trace:
         self._stretches[lanes] += 1
         self._paths[lanes] = self._beginning(lanes)
 
+    def joined(self, lanes, groups):
+        """The lanes of each group meet here. groups: (lanes,), small numbers."""
+        paths = self._paths[lanes]
+        some = np.zeros(groups.max(initial=0) + 1, np.uint64)
+        some[groups] = paths
+        parted = lanes[paths != some[groups]]
+        self._joins.append((self._warps[parted], self._stretches[parted]))
+
     def _beginning(self, lanes):
         """The paths with which a stretch begins."""
         return _hash((self._warps[lanes] << 32 | self._stretches[lanes]).view(np.uint64))
@@ -119,8 +128,12 @@ class Trace:
         some[stretch] = paths
         parted = np.zeros(len(some), bool)  # whether lanes of a warp and stretch took different paths
         parted[stretch[paths != some[stretch]]] = True
-        events = {kind: _Events(seen, most) for kind, seen in self._events.items()}
-        self._find_meetings(events, parted)
+        events = {kind: _Events(self._events.pop(kind), most) for kind in list(self._events)}
+        warps, stretches = map(np.concatenate, zip(*self._joins, strict=True))
+        joined = np.zeros(len(some), bool)
+        joined[warps * most + stretches] = True
+        if joined.any():
+            self._join(events, joined)
         work = np.zeros(len(self._warps) // WARP, np.int64)
         for kind, seen in events.items():
             apart, on = parted[seen.stretch], seen.addresses != OFF
@@ -135,21 +148,14 @@ class Trace:
         self.work += work.reshape(-1, self._warps_of_block).tolist()
         return sum(len(seen.lanes) for seen in events.values())
 
-    def _find_meetings(self, events, parted):
-        """Writes new paths where lanes had parted and some of them met: from there on they share theirs."""
-        met = np.zeros(len(parted), bool)
-        for kind, seen in events.items():
-            if kind.verb in MEETINGS:
-                met[seen.stretch[seen.addresses != FULL_MASK]] = True
-        met &= parted
-        if not met.any():
-            return
-        chosen = [(seen, np.flatnonzero(met[seen.stretch])) for seen in events.values()]
+    def _join(self, events, joined):
+        """Writes new paths for stretches in which lanes that had parted met: from there on they share one."""
+        chosen = [(seen, np.flatnonzero(joined[seen.stretch])) for seen in events.values()]
         names = ("order", "lanes", "stretch", "sites", "addresses")
         columns = [np.concatenate([getattr(seen, name)[at] for seen, at in chosen]) for name in names]
         by_lane = np.lexsort(columns[:3])
         _, lanes, stretch, sites, addresses = (column[by_lane] for column in columns)
-        starts = np.flatnonzero(np.diff(lanes * len(parted) + stretch, prepend=-1)).tolist()
+        starts = np.flatnonzero(np.diff(lanes * len(joined) + stretch, prepend=-1)).tolist()
         paths = defaultdict(lambda: defaultdict(list))  # stretch -> as `_apart` wants them
         for start, stop in zip(starts, [*starts[1:], len(sites)], strict=True):
             path = sites[start:stop].tobytes()
