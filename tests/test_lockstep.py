@@ -660,6 +660,24 @@ REFUSED = {
 }  # fmt: skip
 
 
+def test_a_refusal_changes_nothing():
+    x = np.ones(8, np.float32)
+
+    def kernel(x):
+        x[cuda.threadIdx.x] = 5
+        two_barriers(x)
+
+    @njit(inline="always")
+    def two_barriers(x):
+        if cuda.threadIdx.x < 2:
+            cuda.syncwarp(0xF)
+        else:
+            cuda.syncwarp(0xF)
+
+    caught(launch, kernel, x)
+    assert (x == 1).all()
+
+
 @pytest.mark.parametrize("kernel", REFUSED, ids=lambda kernel: kernel.__name__)
 def test_what_cannot_be_followed_is_refused_by_name_and_line(kernel):
     error = caught(launch, kernel, np.ones(8, np.float32))

@@ -477,7 +477,7 @@ def test_a_helper_in_a_loop_is_one_place():
 
 
 def test_places_are_told_apart_after_lanes_have_waited():
-    """Lanes are resumed from another place of the emulator than they are started from."""
+    """Some lanes wait in the first trip of a loop."""
 
     def kernel(x, y):
         i = cuda.threadIdx.x
@@ -493,8 +493,6 @@ def test_places_are_told_apart_after_lanes_have_waited():
 
 
 def test_a_plain_read_is_one_place_however_often_it_has_run():
-    """CPython 3.11 moves f_lasti into the cache of an instruction once it has specialised it."""
-
     def kernel(x):
         x[cuda.threadIdx.x]
 

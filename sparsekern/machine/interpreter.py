@@ -63,12 +63,7 @@ class Loop:
 
 
 class Interpreter(Expressions):
-    def fail(self, kind, detail, wrong=None, cause=None):
-        """Raises the error of the first lane that runs, or of the first that is `wrong`."""
-        raise NotImplementedError
-
-    def exit(self):
-        """The lanes that run return from the kernel."""
+    """Runs functions. A subclass says how a lane `fail`s, and what it is to `exit` from the kernel."""
 
     def call(self, function, *arguments, **named):
         """Runs a function, and returns what the lanes that run get from it."""

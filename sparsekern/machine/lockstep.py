@@ -38,8 +38,11 @@ def launch(function, grid, block, arguments, outputs=()):
     try:
         machine.run(arguments, outputs)
     except Apart as apart:  # others may come later, from another place, or never: then `emulate` says so
-        copies = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
-        emulate(function, grid, block, copies, outputs)
+        arrays = [x for x in arguments if isinstance(x, np.ndarray) and x.flags.writeable]
+        before = [x.copy() for x in arrays]
+        emulate(function, grid, block, arguments, outputs)
+        for x, old in zip(arrays, before, strict=True):
+            x[...] = old
         machine.fail("unsupported", f"{apart}: lanes meet here from different places, which is not counted")
     return machine.trace
 

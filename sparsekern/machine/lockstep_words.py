@@ -114,11 +114,12 @@ class Cuda(Word):
         return machine.arrays[machine.place]
 
     def _local_array(self, shape, dtype, alignment=None):
-        machine = self._machine
-        if machine.place not in machine.arrays:
-            machine.arrays[machine.place] = Registers(machine, self._size(shape), self._dtype(dtype))
-        machine.arrays[machine.place].written[:, machine.mask.lanes] = False
-        return machine.arrays[machine.place]
+        machine, size, dtype = self._machine, self._size(shape), self._dtype(dtype)
+        key = machine.place, size, dtype
+        if key not in machine.arrays:
+            machine.arrays[key] = Registers(machine, size, dtype)
+        machine.arrays[key].written[:, machine.mask.lanes] = False
+        return machine.arrays[key]
 
     def _size(self, shape):
         if type(shape) is not int or shape < 0:

@@ -70,21 +70,24 @@ class Trace:
     low: dict = field(default_factory=lambda: defaultdict(Cost))
     high: dict = field(default_factory=lambda: defaultdict(Cost))
     work: list = field(default_factory=list)
-    _sites: dict = field(default_factory=dict, repr=False, compare=False)  # (place, kind) -> number
+    _sites: dict = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # (place, kind) -> number
 
     def begin(self, lanes, width, warps_of_block):
-        """Blocks begin, whose `lanes`, (lanes,) of `width` that all warps have places for, run at once."""
+        """Blocks begin, whose `lanes` run at once. width: the lanes that their warps have places for."""
         self._lanes, self._warps_of_block = lanes, warps_of_block
         self._warps = np.arange(width) // WARP
         self._stretches = np.zeros(width, np.int64)
         self._paths = self._beginning(np.arange(width))
-        self._passed = defaultdict(lambda: np.zeros(width, np.int64))  # site -> see `_Events.times`
+        # By site, how often each lane has passed it in its stretch, which is in the upper half.
+        self._passed = defaultdict(lambda: np.zeros(width, np.int64))
         self._events, self._count = defaultdict(list), 0
         self._ends = []  # (warps, stretches, paths) of lanes
         self._joins = [(lanes[:0], lanes[:0])]  # (warps, stretches) of lanes
 
     def see(self, place, kind, lanes, address):
-        """`lanes`, a sorted array, do `kind` at `place`. address: of each lane, or one for all."""
+        """`lanes`, in order, do `kind` at `place`. address: of each, or one for all."""
         site = self._sites.setdefault((place, kind), len(self._sites))
         stretches, step = self._stretches[lanes], _hash(np.uint64(site | 1 << 63))
         paths = self._paths[lanes] = _hash(self._paths[lanes] ^ step)
@@ -168,7 +171,7 @@ class Trace:
                 for start, _ in lanes_of_path:
                     mine = np.array(instructions[path], np.uint64)
                     new[start : start + len(mine)] = mine | np.uint64(int(number) << 32)
-        new[by_lane] = _hash(new.copy())
+        new[by_lane] = _hash(new)
         for seen, at in chosen:
             seen.paths[at], new = new[: len(at)], new[len(at) :]
 
