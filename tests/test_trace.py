@@ -476,6 +476,20 @@ def test_a_helper_in_a_loop_is_one_place():
     assert instructions(trace(kernel, floats(32)), "load") == (2, 2)
 
 
+def test_the_condition_of_a_loop_is_one_place():
+    """CPython compiles it twice: for the first trip, and for the others."""
+
+    def kernel(x):
+        i = cuda.threadIdx.x
+        for _ in range(2 - i % 2):
+            t = 0
+            while x[t] < i % 2:
+                t += 1
+
+    # x is 0, 1, ...: odd lanes test it twice in their only trip, even ones once in each of two
+    assert instructions(trace(kernel, floats(32)), "load") == (2, 2)
+
+
 def test_places_are_told_apart_after_lanes_have_waited():
     """Some lanes wait in the first trip of a loop."""
 
