@@ -90,7 +90,7 @@ class Writer:
         """The function, whose text Python can find."""
         for _ in range(5):
             self.statement(1)
-        head = "def kernel(x, y):\n    lane, i = cuda.threadIdx.x, cuda.grid(1)\n    a = b = c = int32(lane)\n"
+        head = "def kernel(x, y):\n    lane, i = cuda.threadIdx.x, cuda.grid(1)\n    a = b = c = lane\n"
         head += f"    staged = cuda.shared.array({LANES}, int32)\n    staged[lane] = i\n"
         text = head + "\n".join(self.lines) + "\n    y[i] += a + 3 * b + 5 * c\n"
         name = f"<kernel {id(self)}>"
