@@ -35,7 +35,7 @@ class Variant(ABC):
     """Base of all variants. Raises VariantError for an unknown toggle or value, or a missing prerequisite."""
 
     op: ClassVar[str]
-    prerequisites: ClassVar[dict]  # toggle -> (field that it builds on, values of that field that do)
+    prerequisites: ClassVar[dict]  # toggle -> ((field that it builds on, values of that field that do), ...)
     adjustable: ClassVar[tuple]  # fields that may move so that a block stays legal: see `without`
     grid_sizes: ClassVar[tuple]  # the sizes that decide on the grid
 
@@ -63,7 +63,7 @@ class Variant(ABC):
                 raise VariantError(
                     f"{f.name} is {value!r}; it must be one of {allowed} ({f.metadata['doc']})"
                 )
-        for name, (base, values) in self.prerequisites.items():
+        for name, base, values in self.needs():
             if self.is_on(name) and getattr(self, base) not in values:
                 raise VariantError(
                     f"{name}={getattr(self, name)!r} needs {base} to be {' or '.join(map(str, values))}; "
@@ -72,6 +72,13 @@ class Variant(ABC):
         reason = self.illegal()
         if reason:
             raise VariantError(reason)
+
+    @classmethod
+    def needs(cls):
+        """Yields (toggle, field that it builds on, values of that field that do), in the order of building."""
+        for name, pairs in cls.prerequisites.items():
+            for base, values in pairs:
+                yield name, base, values
 
     def is_on(self, name):
         """Whether toggle `name` differs from its plainest value."""
@@ -136,9 +143,23 @@ class Variant(ABC):
                     "copy it, or take a narrower vector"
                 )
 
+    def _refusals_of_prescale(self, rows, count, ld, stride, width):
+        """count: rows of a dense operand, which the problem calls `rows`, of that stride. width: elements of
+        one that a position may go on by in int32."""
+        last = (count - 1) * stride + width
+        if last >= 2**31:
+            more = f" + {width}" if width else ""
+            yield (
+                f"prescale needs ({rows} - 1) * {ld}{' + k' if width else ''} below 2**31, to fit int32; it is "
+                f"{count - 1} * {stride}{more} = {last}"
+            )
+
     def __str__(self):
         on = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if self.is_on(f.name)]
         return ", ".join(on) or "plain"
+
+
+_STAGED = (("stage", (True,)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,15 +168,21 @@ class SpmmVariant(Variant):
 
     op: ClassVar[str] = "spmm"
     prerequisites: ClassVar[dict] = {
-        "tile_k": ("stage", (True,)),
-        "stage_pad": ("stage", (True,)),
-        "sparse_vector": ("stage", (True,)),
-        "roma": ("sparse_vector", (2, 4)),
-        "prescale": ("stage", (True,)),
-        "unroll_residue": ("stage", (True,)),
-        "uniform_trip": ("stage", (True,)),
-        "uniform_branch": ("stage", (True,)),
-        "faithful": ("unroll_residue", (True,)),
+        "tile_k": _STAGED,
+        "stage_pad": _STAGED,
+        "sparse_vector": _STAGED,
+        "roma": (("sparse_vector", (2, 4)),),
+        "prescale": _STAGED,
+        "unroll_residue": _STAGED,
+        "uniform_trip": _STAGED,
+        "uniform_branch": _STAGED,
+        "faithful": (("unroll_residue", (True,)),),
+        "in_flight": (
+            ("prescale", (True,)),
+            ("uniform_trip", (True,)),
+            *((paper, (False,)) for paper in ("roma", "unroll_residue", "uniform_branch")),
+        ),
+        "prefetch": (("in_flight", (4, 8, 16)),),
     }
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_n")
@@ -176,12 +203,20 @@ class SpmmVariant(Variant):
     uniform_trip: bool = toggle(False, doc="all subwarps of a warp loop to its longest row")
     uniform_branch: bool = toggle(False, doc="all subwarps of a warp choose the same path in each step")
     split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share a row, their sums added in shared memory")
+    in_flight: int = toggle(0, 0, 4, 8, 16, doc="nonzeros whose rows of B are asked for before one is used")
+    prefetch: bool = toggle(False, doc="ask for the next tile of A before working on this one")
+    n_first: bool = toggle(False, doc="launch all column tiles of a block of rows before the next rows")
     faithful: bool = toggle(False, doc="mask as the paper does, by multiplying by zero: leaks Inf and NaN")
 
     @property
     def tile_n(self):
         """Columns of C in a strip."""
         return self.subwarp * self.vector * self.items
+
+    @property
+    def buffers(self):
+        """Tiles of A that a subwarp holds in shared memory at a time."""
+        return 2 if self.prefetch else 1
 
     @property
     def slice_words(self):
@@ -191,12 +226,21 @@ class SpmmVariant(Variant):
     @property
     def shared_bytes(self):
         """Shared memory per block: staged values and columns, and the sums of all slices but the first."""
-        staged = 2 * self.split * self.slice_words if self.stage else 0
+        staged = 2 * self.split * self.buffers * self.slice_words if self.stage else 0
         sums = (self.split - 1) * self.tile_n
         return self.rows_per_block * (staged + sums) * WORD
 
     def grid(self, problem):
-        return -(-problem.m // self.rows_per_block), -(-problem.n // self.tile_n), problem.batch
+        rows, columns = -(-problem.m // self.rows_per_block), -(-problem.n // self.tile_n)
+        return (columns, rows, problem.batch) if self.n_first else (rows, columns, problem.batch)
+
+    def illegal(self):
+        if self.in_flight > self.tile_k:
+            return (
+                f"in_flight={self.in_flight} takes nonzeros of one tile; tile_k is {self.tile_k}, "
+                "and must be at least that"
+            )
+        return super().illegal()
 
     def _refusals(self, p):
         vector = self.vector
@@ -214,11 +258,8 @@ class SpmmVariant(Variant):
                     f"sparse_vector={self.sparse_vector} needs A's {name} to start on {width} bytes; "
                     f"they start on {layout.align}"
                 )
-        if self.prescale and (p.k - 1) * p.b.ld >= 2**31:
-            yield (
-                f"prescale needs (k - 1) * ldb below 2**31, to fit int32; it is {p.k - 1} * {p.b.ld} "
-                f"= {(p.k - 1) * p.b.ld}"
-            )
+        if self.prescale:
+            yield from self._refusals_of_prescale("k", p.k, "ldb", p.b.ld, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +267,7 @@ class SddmmVariant(Variant):
     """Toggles of the SDDMM kernel. The default is one warp per nonzero."""
 
     op: ClassVar[str] = "sddmm"
-    prerequisites: ClassVar[dict] = {"reduction": ("tile_nnz", TILES[1:])}
+    prerequisites: ClassVar[dict] = {"reduction": (("tile_nnz", TILES[1:]),)}
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp", "tile_nnz")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_nnz")
 
@@ -245,6 +286,7 @@ class SddmmVariant(Variant):
     )
     reduction: str = toggle("butterfly", "butterfly", "halving", doc="how lanes add up their partial sums")
     split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share the inner dimension of a strip")
+    prescale: bool = toggle(False, doc="multiply column indices by the row stride of rhs while staging")
 
     @property
     def results(self):
@@ -277,6 +319,8 @@ class SddmmVariant(Variant):
 
     def _refusals(self, p):
         yield from self._refusals_of_vectors(("lhs", "ld_lhs", p.lhs), ("rhs", "ld_rhs", p.rhs))
+        if self.prescale:
+            yield from self._refusals_of_prescale("n", p.n, "ld_rhs", p.rhs.ld, p.k)
 
 
 KINDS = {kind.op: kind for kind in (SpmmVariant, SddmmVariant)}

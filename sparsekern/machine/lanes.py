@@ -2,7 +2,8 @@
 
 Each primitive becomes one or a few machine instructions through llvmlite; `machine.emulator` gives
 the same names meaning on the CPU. A *fragment* is a tuple of values in registers, as long as the
-vector access that made it. Widths are constants of the factory (names it closes over).
+vector access that made it. Widths are constants of the factory (names it closes over). Where a load takes
+an array it also takes a *place* in one: see `place`.
 
 All llvmlite code of the project is in this file: NVVM never merges scalar loads, so vector access
 has to be spelled out, as one load of `<width x element>` at an address aligned to its size.
@@ -14,13 +15,28 @@ from numba.core import cgutils
 from numba.core.errors import RequireLiteralValue, TypingError
 from numba.core.extending import intrinsic
 
-PRIMITIVES = ("load", "load_if", "store", "take", "fma", "axpy", "dot", "scale")
+PRIMITIVES = (
+    "place",
+    "load",
+    "load_if",
+    "load_or_leave",
+    "store",
+    "take",
+    "put",
+    "fma",
+    "axpy",
+    "dot",
+    "scale",
+)
 FULL_MASK = 0xFFFFFFFF
+WIDE = ir.IntType(64)
+GLOBAL = 1  # the address space, in NVVM
 
 
 def _fragment_of(array, width):
-    """The type of a fragment of `width` elements of `array`."""
-    _check_array(array)
+    """The type of a fragment of `width` elements of `array`, or of what a place is in."""
+    if not isinstance(array, types.CPointer):
+        _check_array(array)
     if not isinstance(width, types.IntegerLiteral):
         raise RequireLiteralValue("width must be a constant that the factory closes over")
     return types.UniTuple(array.dtype, width.literal_value)
@@ -42,9 +58,19 @@ def _check_float32(*operands):
 
 
 def _address(context, builder, array_type, array, index_type, index):
+    if isinstance(array_type, types.CPointer):
+        return _address_from(context, builder, array_type, array, index_type, index)
     data = context.make_array(array_type)(context, builder, array).data
     index = context.cast(builder, index, index_type, types.intp)
     return builder.gep(data, [index])
+
+
+def _address_from(context, builder, place_type, place, index_type, index):
+    """The place plus four times an int32, or whatever its elements take: one `IMAD.WIDE`."""
+    size = context.get_abi_sizeof(context.get_value_type(place_type.dtype))
+    index = builder.sext(context.cast(builder, index, index_type, types.int32), WIDE)
+    address = builder.add(builder.ptrtoint(place, WIDE), builder.mul(index, ir.Constant(WIDE, size)))
+    return builder.inttoptr(address, place.type.pointee.as_pointer(GLOBAL))
 
 
 def _unpack(context, builder, fragment_type, vector):
@@ -58,9 +84,28 @@ def _load(context, builder, array_type, array, index_type, index, fragment_type)
     width = len(fragment_type)
     element = context.get_value_type(array_type.dtype)
     pointer = _address(context, builder, array_type, array, index_type, index)
-    pointer = builder.bitcast(pointer, ir.VectorType(element, width).as_pointer())
+    pointer = builder.bitcast(pointer, ir.VectorType(element, width).as_pointer(pointer.type.addrspace))
     size = context.get_abi_sizeof(element)
     return _unpack(context, builder, fragment_type, builder.load(pointer, align=size * width))
+
+
+@intrinsic
+def place(typingctx, array, position):
+    """Where `array[position]` lies in global memory, to load from at int32 indices that count from there.
+
+    It stays in registers: left alone, the compiler would add up position and index anew for each load. Of a
+    place, the one that lies an int32 `position` further.
+    """
+    if not isinstance(array, types.CPointer):
+        _check_array(array)
+    result = types.CPointer(array.dtype)
+
+    def codegen(context, builder, signature, args):
+        address = builder.ptrtoint(_address(context, builder, array, args[0], position, args[1]), WIDE)
+        keep = ir.InlineAsm(ir.FunctionType(WIDE, [WIDE]), "mov.b64 $0, $1;", "=l,l", side_effect=True)
+        return builder.inttoptr(builder.call(keep, [address]), context.get_value_type(result))
+
+    return result(array, position), codegen
 
 
 @intrinsic
@@ -74,21 +119,39 @@ def load(typingctx, array, index, width):
     return fragment(array, index, width), codegen
 
 
+def _load_where(context, builder, signature, args, elsewhere):
+    wanted, array, index, _ = signature.args
+    fragment = signature.return_type
+    before = builder.block
+    with builder.if_then(context.cast(builder, args[0], wanted, types.boolean)):
+        loaded = _load(context, builder, array, args[1], index, args[2], fragment)
+        inside = builder.block
+    result = builder.phi(loaded.type)
+    result.add_incoming(elsewhere, before)
+    result.add_incoming(loaded, inside)
+    return result
+
+
 @intrinsic
 def load_if(typingctx, wanted, array, index, width):
     """`load(array, index, width)` where `wanted`, a fragment of zeros elsewhere, without access."""
     fragment = _fragment_of(array, width)
 
     def codegen(context, builder, signature, args):
-        zero = context.get_constant_null(fragment)
-        before = builder.block
-        with builder.if_then(context.cast(builder, args[0], wanted, types.boolean)):
-            loaded = _load(context, builder, array, args[1], index, args[2], fragment)
-            inside = builder.block
-        result = builder.phi(loaded.type)
-        result.add_incoming(zero, before)
-        result.add_incoming(loaded, inside)
-        return result
+        zeros = context.get_constant_null(fragment)
+        return _load_where(context, builder, signature, args, zeros)
+
+    return fragment(wanted, array, index, width), codegen
+
+
+@intrinsic
+def load_or_leave(typingctx, wanted, array, index, width):
+    """`load_if`, but elsewhere anything: for what nothing is made of that lasts. Saves the zeros."""
+    fragment = _fragment_of(array, width)
+
+    def codegen(context, builder, signature, args):
+        anything = ir.Constant(context.get_value_type(fragment), ir.Undefined)
+        return _load_where(context, builder, signature, args, anything)
 
     return fragment(wanted, array, index, width), codegen
 
@@ -124,6 +187,22 @@ def take(typingctx, registers, start, width):
         return context.make_tuple(builder, fragment, items)
 
     return fragment(registers, start, width), codegen
+
+
+@intrinsic
+def put(typingctx, fragment, registers, start):
+    """`registers[start : start + len(fragment)] = fragment` of a local array; no memory access."""
+    _check_fragment(fragment)
+    _check_array(registers)
+
+    def codegen(context, builder, signature, args):
+        first = _address(context, builder, registers, args[1], start, args[2])
+        for i, item in enumerate(cgutils.unpack_tuple(builder, args[0])):
+            item = context.cast(builder, item, fragment.dtype, registers.dtype)
+            builder.store(item, cgutils.gep_inbounds(builder, first, i))
+        return context.get_dummy_value()
+
+    return types.void(fragment, registers, start), codegen
 
 
 @intrinsic

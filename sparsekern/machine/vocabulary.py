@@ -12,7 +12,8 @@ from numba import cuda as compiled_cuda
 
 from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
-from sparsekern.machine.memory import UNWRITTEN, WIDEST, Memory, Registers, axpy, dot, load_if
+from sparsekern.machine import memory
+from sparsekern.machine.memory import UNWRITTEN, WIDEST, Memory, Registers
 from sparsekern.machine.races import Watch
 from sparsekern.machine.sites import instruction
 from sparsekern.machine.trace import Kind
@@ -27,12 +28,14 @@ TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by nam
 class Lanes(SimpleNamespace):
     """The `lanes` of emulated kernels: `PRIMITIVES` here, what is composed of them rebuilt."""
 
-    load = staticmethod(partial(load_if, True))
-    load_if = staticmethod(load_if)
+    place = staticmethod(memory.place)
+    load = staticmethod(partial(memory.load_if, True))
+    load_if = staticmethod(memory.load_if)
+    load_or_leave = staticmethod(memory.load_or_leave)
     store = staticmethod(Memory.store)
     take = staticmethod(Registers.take)
-    axpy = staticmethod(axpy)
-    dot = staticmethod(dot)
+    axpy = staticmethod(memory.axpy)
+    dot = staticmethod(memory.dot)
 
     def __init__(self, counts, trace=None):
         self._counts, self._trace = counts, trace
@@ -41,11 +44,15 @@ class Lanes(SimpleNamespace):
 
     def _traced_axpy(self, a, x, y, start):
         self._trace.see(MULTIPLY_ADDS[len(x)])
-        axpy(a, x, y, start)
+        memory.axpy(a, x, y, start)
 
     def _traced_dot(self, x, y, sums, index):
         self._trace.see(MULTIPLY_ADDS[len(x)])
-        dot(x, y, sums, index)
+        memory.dot(x, y, sums, index)
+
+    @staticmethod
+    def put(fragment, registers, start):
+        registers.put(start, fragment)
 
     @staticmethod
     def scale(fragment, factor):
