@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sparsekern import LADDERS, make_sddmm, make_spmm
 from sparsekern.formats import Csr, Topology
 from sparsekern.generators import with_row_lengths
-from sparsekern.machine.emulator import emulate
+from sparsekern.machine.lockstep import launch
 from sparsekern.machine.trace import Cost, Kind, Trace
 from sparsekern.study import counters
 from sparsekern.study.counters import Counters, Range, count, plan, timeline
@@ -44,10 +44,9 @@ def compare(op, variant):
     for space in ("global", "shared"):
         for verb, asked in zip(("load", "store"), lanes.bytes(space), strict=True):
             assert found[f"{space} {verb} bytes"] == (asked, asked)
-    trace = Trace()
     out = np.zeros(case.result_size, np.float32)
     arguments = case.arguments(case.structure, *case.flat(*inputs), out)
-    emulate(case.function, case.grid, case.block, arguments, (case.output,), trace=trace)
+    trace = launch(case.function, case.grid, case.block, arguments, (case.output,))
     for costs in (trace.low, trace.high):
         for verb, called in (
             ("multiply-add", lanes.fma),

@@ -19,7 +19,6 @@ results copied out only when the whole launch has succeeded.
 
 import gc
 import sys
-from array import array
 from collections import Counter
 from itertools import product
 from math import prod
@@ -43,16 +42,23 @@ class Dim3(NamedTuple):
     z: int = 1
 
 
+def places(block):
+    """The places of the threads of a block, x first. Raises ValueError for a block that no GPU has."""
+    size = prod(block)
+    if not 1 <= size <= MAX_THREADS:
+        raise ValueError(f"block is {tuple(block)}, {size} threads; it must have 1 to {MAX_THREADS}")
+    return [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(Dim3(*block))))]
+
+
 class Lane:
     """One thread of a block: its place, its greenlet, and the answer it will go on with."""
 
-    __slots__ = ("number", "thread", "warp", "id", "greenlet", "answer", "clock", "known", "events")
+    __slots__ = ("number", "thread", "warp", "id", "greenlet", "answer", "clock", "known")
 
     def __init__(self, number, thread, function, known):
         self.number, self.thread, self.warp, self.id = number, thread, number // WARP, number % WARP
         self.greenlet, self.answer = greenlet(function), None
         self.clock, self.known = 1, known  # see machine.races
-        self.events = array("i"), array("q"), []  # sites, addresses, where the whole warp met: machine.trace
 
 
 class Meeting:
@@ -73,25 +79,16 @@ class Meeting:
 class Machine:
     """Runs the blocks of one launch; what the kernel's `cuda` and `lanes` talk to."""
 
-    def __init__(self, function, grid, block, trace=None):
-        self.grid, self.block = Dim3(*grid), Dim3(*block)
-        size = prod(self.block)
-        if not 1 <= size <= MAX_THREADS:
-            raise ValueError(f"block is {tuple(block)}, {size} threads; it must have 1 to {MAX_THREADS}")
-        self.threads = [Dim3(x, y, z) for z, y, x in product(*map(range, reversed(self.block)))]
-        self.counts, self.trace = Counts(), trace
-        self.cuda = Cuda(self)
-        rebuilder = Rebuilder(self.cuda, Lanes(self.counts, trace))
+    def __init__(self, function, grid, block):
+        self.grid, self.block, self.threads = Dim3(*grid), Dim3(*block), places(block)
+        self.counts, self.cuda = Counts(), Cuda(self)
+        rebuilder = Rebuilder(self.cuda, Lanes(self.counts))
         self.function, self.codes = rebuilder.rebuild(function), rebuilder.codes
 
     def run(self, arguments):
-        if self.trace:
-            self.trace.begin(self)
         for z, y, x in product(*map(range, reversed(self.grid))):
             self.cuda.blockIdx = Dim3(x, y, z)
             self._run_block(arguments)
-        if self.trace:
-            self.trace.flush()
 
     def _run_block(self, arguments):
         self.hub, self.meetings, self.shared, self.registers = getcurrent(), {}, {}, []
@@ -110,8 +107,6 @@ class Machine:
         finally:
             for lane in filter(attrgetter("greenlet"), lanes):  # suspended by an error: never collected
                 lane.greenlet.throw()
-        if self.trace:
-            self.trace.end_block(lanes)
         for memory in self.shared.values():
             self.counts.add_memory(memory)
         for registers in self.registers:
@@ -143,8 +138,6 @@ class Machine:
                     "collective", f"{name} with mask {mask:#010x} does not name its caller, lane {lane.id}"
                 )
         warp = None if mask is None else lane.warp
-        if self.trace and mask in (None, 0xFFFFFFFF):
-            self.trace.met()
         key = name, warp, mask, place
         meeting = self.meetings.get(key)
         if meeting is None:
@@ -225,11 +218,9 @@ def _copy_in(machine, name, array, poisoned, owned):
     typed = map(Float32, array.tolist()) if array.dtype == np.float32 else array.tolist()
     cells = [UNWRITTEN] * len(array) if poisoned else list(typed)
     skew = array.ctypes.data // array.itemsize if array.size else 0
-    watch = machine.trace and machine.trace.watch(name, "global", array.itemsize, skew)
     return Memory(
-        machine.fail, name, "global", cells, array.dtype, skew,
-        writeable=array.flags.writeable, watch=watch, owned=owned,
-    )  # fmt: skip
+        machine.fail, name, "global", cells, array.dtype, skew, writeable=array.flags.writeable, owned=owned
+    )
 
 
 def _copy_out(memory, array):
@@ -237,18 +228,9 @@ def _copy_out(memory, array):
     array[written] = [memory.cells[at] for at in written]
 
 
-def emulate(function, grid, block, arguments, outputs=(), owned=None, trace=None):
-    """Runs `function` on `grid` blocks of `block` threads, and returns its `Counts`.
-
-    arguments: contiguous 1-D NumPy arrays (updated in place at the end) and Python numbers.
-    outputs: positions of arguments that are arrays which hold nothing yet: reading them is an error, and
-    elements that the kernel does not write keep their value. owned: {position: bools}, the elements of an
-    array that may be written, where the others are somebody else's. trace: a `Trace` to record in.
-
-    Raises EmulatorError, with no array changed.
-    """
-    machine = Machine(function, grid, block, trace)
-    names = machine.function.__code__.co_varnames[: machine.function.__code__.co_argcount]
+def check_arguments(function, arguments, outputs):
+    """The names of a kernel's parameters. Raises TypeError or ValueError if the others do not fit it."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
     if not set(outputs) <= set(range(len(arguments))):
         raise ValueError(f"outputs is {outputs}; it must be positions of arguments, below {len(arguments)}")
     if len(names) != len(arguments):
@@ -256,6 +238,21 @@ def emulate(function, grid, block, arguments, outputs=(), owned=None, trace=None
             f"{function.__name__} has {len(names)} parameters, {', '.join(names)}; "
             f"a kernel here is called with {len(arguments)} arguments"
         )
+    return names
+
+
+def emulate(function, grid, block, arguments, outputs=(), owned=None):
+    """Runs `function` on `grid` blocks of `block` threads, and returns its `Counts`.
+
+    arguments: contiguous 1-D NumPy arrays (updated in place at the end) and Python numbers.
+    outputs: positions of arguments that are arrays which hold nothing yet: reading them is an error, and
+    elements that the kernel does not write keep their value. owned: {position: bools}, the elements of an
+    array that may be written, where the others are somebody else's.
+
+    Raises EmulatorError, with no array changed.
+    """
+    machine = Machine(function, grid, block)
+    names = check_arguments(machine.function, arguments, outputs)
     arrays, handed = {}, []
     for position, (name, value) in enumerate(zip(names, arguments, strict=True)):
         if isinstance(value, np.ndarray):

@@ -32,7 +32,7 @@ class Memory:
 
     @property
     def size(self):
-        return len(self.cells)
+        return len(self)
 
     def store(self, index, fragment):
         """The elements of `fragment` to `index` on, as one access."""
@@ -80,8 +80,8 @@ class Memory:
 
     def refuse(self, verb, index, width):
         what = f"{self.span(index, width)} {verb}"
-        if index < 0 or index + width > len(self.cells):
-            self.fail("out of bounds", f"{what}; {self.name} has {len(self.cells)} elements")
+        if index < 0 or index + width > len(self):
+            self.fail("out of bounds", f"{what}; {self.name} has {len(self)} elements")
         if verb == "written" and not self.writeable:
             self.fail("read-only", what)
         if self.foreign and True in self.foreign[index : index + width]:
@@ -119,8 +119,6 @@ def load_if(wanted, array, index, width):
     if type(array) is Place:
         array, index = array.memory, array.start + to_int32(index)
     if not wanted:
-        if array.watch:
-            array.watch.see("skipped", index, width)
         return [array.zero] * width
     fragment = array.cells[index : index + width]
     if index < 0 or len(fragment) != width or (array.skew + index) % width:

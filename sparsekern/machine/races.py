@@ -33,9 +33,7 @@ class Watch:
         self.words = [[UNTOUCHED, {}] for _ in range(size)]
 
     def see(self, verb, index, width):
-        """`width` elements from `index` on are "read", "written" or "skipped", by a helper of the kernel."""
-        if verb == "skipped":
-            return
+        """`width` elements from `index` on are "read" or "written", by a helper of the kernel."""
         me, frame = self.machine.lane, _getframe(2)
         while id(frame.f_code) not in self.codes:  # a library helper: on to who called it
             frame = frame.f_back

@@ -1,9 +1,8 @@
 """What the warps of a launch did, instruction by instruction, told from what their lanes did.
 
-The emulator runs lanes one by one. Hardware issues an instruction for a warp at a time, so the events of
-its lanes are put together again. Where lanes take different paths, how that goes is up to the hardware: it
-may let the lanes of one path wait for those of another, or not, until a barrier or collective names them.
-So everything is counted twice:
+`machine.lockstep` tells what lanes do; hardware issues an instruction for a warp at a time. Where lanes take
+different paths, how that goes is up to the hardware: it may let the lanes of one path wait for those of
+another, or not, until a barrier or collective names them. So everything is counted twice:
 
 - `low`: between two points where the whole warp meets, lanes pass each place of the program together, the
   first time of one with the first time of all, and so on. No order of execution has fewer instructions.
@@ -14,21 +13,16 @@ together decides what they share. An access that is switched off for all lanes o
 instruction costs nothing in `low`, and in `high` an instruction but no request.
 """
 
-from array import array
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from itertools import compress
-from sys import _getframe
 from typing import NamedTuple
 
 import numpy as np
 
-from sparsekern.machine.memory import WIDEST
-from sparsekern.machine.sites import instruction
+from sparsekern.machine.lanes import FULL_MASK
 from sparsekern.machine.transactions import least, sectors, wavefronts
 from sparsekern.variants import WARP
 
-BATCH = 200_000  # events that are put together at once
 MOST = 16  # bytes that a lane can access in one instruction
 OFF, NOWHERE = -1, -2  # addresses: of an access that is switched off, of what is none
 MEETINGS = "barrier", "shuffle", "vote"  # whose address is the mask of lanes that have to come
@@ -67,228 +61,183 @@ class Cost:
 
 @dataclass
 class Trace:
-    """Records a launch. low, high: {Kind: Cost}. work: of each block and warp, instructions of `low`."""
+    """Records a launch. low, high: {Kind: Cost}. work: of each block and warp, instructions of `low`.
+
+    A *stretch* of a lane lies between two points where its whole warp meets, a *site* is a kind of
+    instruction at a place of the program, and a lane's *path* the sites of a stretch so far, as a hash.
+    """
 
     low: dict = field(default_factory=lambda: defaultdict(Cost))
     high: dict = field(default_factory=lambda: defaultdict(Cost))
     work: list = field(default_factory=list)
+    _sites: dict = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # (place, kind) -> number
 
-    def begin(self, machine):
-        self._machine, self._sites, self._numbers, self._kinds = machine, {}, {}, []
-        self._new_batch()
+    def begin(self, lanes, width, warps_of_block):
+        """Blocks begin, whose `lanes` run at once. width: the lanes that their warps have places for."""
+        self._lanes, self._warps_of_block = lanes, warps_of_block
+        self._warps = np.arange(width) // WARP
+        self._stretches = np.zeros(width, np.int64)
+        self._paths = self._beginning(np.arange(width))
+        # By site, how often each lane has passed it in its stretch, which is in the upper half.
+        self._passed = defaultdict(lambda: np.zeros(width, np.int64))
+        self._events, self._count = defaultdict(list), 0
+        self._ends = []  # (warps, stretches, paths) of lanes
+        self._joins = [(lanes[:0], lanes[:0])]  # (warps, stretches) of lanes
 
-    def _new_batch(self):
-        self._both, self._low, self._high = _Instructions(), _Instructions(), _Instructions()
+    def see(self, place, kind, lanes, address):
+        """`lanes`, in order, do `kind` at `place`. address: of each, or one for all."""
+        site = self._sites.setdefault((place, kind), len(self._sites))
+        stretches, step = self._stretches[lanes], _hash(np.uint64(site | 1 << 63))
+        paths = self._paths[lanes] = _hash(self._paths[lanes] ^ step)
+        if kind.verb in MEETINGS and (whole := np.broadcast_to(address == FULL_MASK, lanes.shape)).any():
+            paths = np.where(whole, _hash(self._beginning(lanes) ^ step), paths)  # they are together here
+        passed = self._passed[site]
+        times = np.maximum(passed[lanes], stretches << 32)
+        passed[lanes] = times + (address != OFF)
+        addresses = np.broadcast_to(np.asarray(address, np.int64), lanes.shape)
+        self._events[kind].append((site, self._count, lanes, addresses, times, paths))
+        self._count += 1
 
-    def see(self, kind, address=NOWHERE, frame=None):
-        """The lane that runs now does `kind`, called from `frame`."""
-        frame = frame or _getframe(2)
-        caller = frame.f_back
-        if caller is None:
-            site = id(kind), frame.f_lasti
-        elif caller.f_back is None:  # in a helper: also from where in the kernel
-            site = id(kind), frame.f_lasti, caller.f_lasti
-        else:
-            site = id(kind), *_offsets(frame)
-        sites, addresses, _ = self._machine.lane.events
-        try:
-            sites.append(self._sites[site])
-        except KeyError:
-            sites.append(self._sites.setdefault(site, self._number(kind, frame)))
-        addresses.append(address)
+    def met(self, lanes):
+        """The whole warps of `lanes` meet here."""
+        self._end(lanes)
+        self._stretches[lanes] += 1
+        self._paths[lanes] = self._beginning(lanes)
 
-    def _number(self, kind, frame):
-        site = [kind]
-        while frame is not None:
-            site.append(instruction(frame.f_code, frame.f_lasti))
-            frame = frame.f_back
-        number = self._numbers.setdefault(tuple(site), len(self._kinds))
-        if number == len(self._kinds):
-            self._kinds.append(kind)
-        return number
+    def joined(self, lanes, groups):
+        """The lanes of each group meet here. groups: (lanes,), small numbers."""
+        paths = self._paths[lanes]
+        some = np.zeros(groups.max(initial=0) + 1, np.uint64)
+        some[groups] = paths
+        parted = lanes[paths != some[groups]]
+        self._joins.append((self._warps[parted], self._stretches[parted]))
 
-    def met(self):
-        """The whole warp of the lane that runs now meets here."""
-        sites, _, met = self._machine.lane.events
-        met.append(len(sites))
+    def _beginning(self, lanes):
+        """The paths with which a stretch begins."""
+        return _hash((self._warps[lanes] << 32 | self._stretches[lanes]).view(np.uint64))
 
-    def watch(self, array, space, itemsize, skew):
-        """What a `Memory` tells of its accesses."""
-        return _Watch(self, array, space, itemsize, skew)
-
-    def end_block(self, lanes_of_block):
-        masks = {site for site, kind in enumerate(self._kinds) if kind.verb in MEETINGS}
-        for first in range(0, len(lanes_of_block), WARP):
-            lanes = [lane.events for lane in lanes_of_block[first : first + WARP]]
-            self._both.begin_warp()
-            self._low.begin_warp()
-            ends = [(*met, len(sites)) for sites, _, met in lanes]
-            starts = [0] * len(lanes)
-            for stretch in range(max(map(len, ends))):
-                paths = defaultdict(list)  # sites, as bytes -> lanes that pass them, in this order
-                for lane, (sites, _, _) in enumerate(lanes):
-                    if stretch < len(ends[lane]):
-                        start, stop = starts[lane], ends[lane][stretch]
-                        paths[sites[start:stop].tobytes()].append((lane, lanes[lane][1][start:stop]))
-                        starts[lane] = stop
-                if len(paths) == 1:
-                    (path,) = paths
-                    sites = _sites(path)
-                    self._both.add((sites, {path: range(len(sites))}), paths)
-                else:
-                    self._high.add(_apart(paths, masks), paths)
-                    paths = _switched_on(paths)
-                    self._low.add(_together(paths), paths)
-        if len(self._both.addresses) + len(self._high.addresses) > BATCH:
-            self.flush()
+    def _end(self, lanes):
+        self._ends.append((self._warps[lanes], self._stretches[lanes], self._paths[lanes]))
 
     def flush(self):
-        work = 0
-        for instructions, low, high in ((self._both, 1, 1), (self._low, 1, 0), (self._high, 0, 1)):
-            for kind, cost, skipped in instructions.costs(self._kinds):
-                if high:
+        """Blocks have ended: puts together what their lanes did, and returns how many events that was."""
+        self._end(self._lanes)
+        warps, stretches, paths = map(np.concatenate, zip(*self._ends, strict=True))
+        most = stretches.max() + 1
+        stretch = warps * most + stretches
+        some = np.zeros(stretch.max() + 1, np.uint64)
+        some[stretch] = paths
+        parted = np.zeros(len(some), bool)  # whether lanes of a warp and stretch took different paths
+        parted[stretch[paths != some[stretch]]] = True
+        events = {kind: _Events(self._events.pop(kind), most) for kind in list(self._events)}
+        warps, stretches = map(np.concatenate, zip(*self._joins, strict=True))
+        joined = np.zeros(len(some), bool)
+        joined[warps * most + stretches] = True
+        if joined.any():
+            self._join(events, joined)
+        work = np.zeros(len(self._warps) // WARP, np.int64)
+        for kind, seen in events.items():
+            apart, on = parted[seen.stretch], seen.addresses != OFF
+            for chosen, together in ((~apart, seen.paths), (apart, seen.places())):
+                if chosen.any():
+                    cost, warps = seen.cost(kind, chosen, seen.paths)
                     self.high[kind].add(cost)
-                if low:
-                    cost.instructions -= skipped
+                    if together is not seen.paths or not on.all():
+                        cost, warps = seen.cost(kind, chosen & on, together)
                     self.low[kind].add(cost)
-            if low:
-                work = work + instructions.work(self._kinds)
-        self.work += work.reshape(-1, -(-len(self._machine.threads) // WARP)).tolist()
-        self._new_batch()
+                    work += kind.count * np.bincount(warps, minlength=len(work))
+        self.work += work.reshape(-1, self._warps_of_block).tolist()
+        return sum(len(seen.lanes) for seen in events.values())
+
+    def _join(self, events, joined):
+        """Writes new paths for stretches in which lanes that had parted met: from there on they share one."""
+        chosen = [(seen, np.flatnonzero(joined[seen.stretch])) for seen in events.values()]
+        names = ("order", "lanes", "stretch", "sites", "addresses")
+        columns = [np.concatenate([getattr(seen, name)[at] for seen, at in chosen]) for name in names]
+        by_lane = np.lexsort(columns[:3])
+        _, lanes, stretch, sites, addresses = (column[by_lane] for column in columns)
+        starts = np.flatnonzero(np.diff(lanes * len(joined) + stretch, prepend=-1)).tolist()
+        paths = defaultdict(lambda: defaultdict(list))  # stretch -> as `_apart` wants them
+        for start, stop in zip(starts, [*starts[1:], len(sites)], strict=True):
+            path = sites[start:stop].tobytes()
+            paths[stretch[start]][path].append((start, addresses[start:stop].tolist()))
+        masks = {site for (_, kind), site in self._sites.items() if kind.verb in MEETINGS}
+        new = np.empty(len(sites), np.uint64)
+        for number, alike in paths.items():
+            instructions = _apart(alike, masks)
+            for path, lanes_of_path in alike.items():
+                for start, _ in lanes_of_path:
+                    mine = np.array(instructions[path], np.uint64)
+                    new[start : start + len(mine)] = mine | np.uint64(int(number) << 32)
+        new[by_lane] = _hash(new)
+        for seen, at in chosen:
+            seen.paths[at], new = new[: len(at)], new[len(at) :]
 
 
-def _offsets(frame):
-    while frame is not None:
-        yield frame.f_lasti
-        frame = frame.f_back
+class _Events:
+    """Events of one kind, in columns. most: stretches that a lane has."""
+
+    def __init__(self, seen, most):
+        sites, orders, *columns = zip(*seen, strict=True)
+        self.lanes, self.addresses, self.times, self.paths = map(np.concatenate, columns)
+        sizes = list(map(len, columns[0]))
+        self.sites, self.order = np.repeat(sites, sizes), np.repeat(orders, sizes)
+        self.stretch = self.lanes // WARP * most + (self.times >> 32)
+
+    def places(self):
+        """The instructions of lanes that pass a site together, the first time of one with that of all."""
+        times = self.times & 0xFFFFFFFF
+        most = times.max() + 1
+        return (self.sites * (self.stretch.max() + 1) + self.stretch) * most + times
+
+    def cost(self, kind, chosen, instructions):
+        """(`Cost` of the chosen events, warps of their instructions). instructions: of each event."""
+        lanes, addresses = self.lanes[chosen], self.addresses[chosen]
+        distinct, numbers = np.unique(instructions[chosen], return_inverse=True)
+        warps = np.zeros(len(distinct), np.int64)
+        warps[numbers] = lanes // WARP
+        cost = Cost(kind.count * len(distinct))
+        if not kind.space:
+            cost.lanes = kind.count * len(lanes)
+            return cost, warps
+        on = addresses != OFF
+        events = numbers[on], lanes[on] % WARP, addresses[on]
+        cost.requests, cost.lanes = len(np.unique(events[0])), len(events[0])
+        cost.ideal = least(kind.space, kind.bytes, *events)
+        if kind.space == "global":
+            cost.sectors = sectors(*events)
+        else:
+            cost.wavefronts = wavefronts(kind.bytes, *events)
+        return cost, warps
 
 
-class _Watch:
-    def __init__(self, trace, array, space, itemsize, skew):
-        self.see_one, self.itemsize, self.skew = trace.see, itemsize, skew
-        sizes = [width * itemsize for width in range(WIDEST + 1)]
-        loads, stores = (
-            [Kind(verb, array, space, min(size, MOST)) for size in sizes] for verb in ("load", "store")
-        )
-        self.pieces = [-(-size // MOST) for size in sizes]
-        self.kinds = {"read": loads, "skipped": loads, "written": stores}
-
-    def see(self, verb, index, width):
-        address = OFF if verb == "skipped" else (self.skew + index) * self.itemsize
-        kind, frame = self.kinds[verb][width], _getframe(2)
-        self.see_one(kind, address, frame)
-        for piece in range(1, self.pieces[width]):
-            self.see_one(kind, address if address == OFF else address + piece * MOST, frame)
-
-
-def _sites(path):
-    """The sites that a path, as bytes, stands for."""
-    return memoryview(path).cast("i")
+def _hash(x):
+    """A number of 64 bits for each, all uint64: the mixer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
 
 
 def _apart(paths, masks):
-    """(sites of instructions, {path: instruction of each event}), of lanes that stay apart once they parted.
+    """{path: instruction of each event}, of lanes that stay apart once they parted.
 
     paths: {sites, as bytes: [(lane, addresses), ...]}. masks: sites of barriers and collectives, whose
     address is the mask of lanes that have to come: there these are together again.
     """
-    sites, numbers, after = [], {}, {}
+    count, numbers, after = 0, {}, {}
     for path, lanes in paths.items():
         here, numbers[path], met = None, [], Counter()  # met: how often lanes of a mask have
-        for at, site in enumerate(_sites(path)):
-            keys = [(here, site)]
+        for at, site in enumerate(memoryview(path).cast("q")):
             if site in masks:
                 named = {addresses[at] for _, addresses in lanes}
-                keys += [("met", mask, met[mask]) for mask in named]
+                keys = [(here, site), *(("met", mask, met[mask]) for mask in named)]
                 met.update(named)
-            here = next((after[key] for key in keys if key in after), len(sites))
-            if here == len(sites):
-                sites.append(site)
-            after |= dict.fromkeys(keys, here)
-            numbers[path].append(here)
-    return sites, numbers
-
-
-def _switched_on(paths):
-    """The same paths without accesses that are switched off."""
-    result = defaultdict(list)
-    for path, lanes in paths.items():
-        for lane, addresses in lanes:
-            on = [address != OFF for address in addresses]
-            sites = array("i", compress(_sites(path), on))
-            result[sites.tobytes()].append((lane, array("q", compress(addresses, on))))
-    return result
-
-
-def _together(paths):
-    """The same of lanes that pass each site together, the first time of one with the first of all."""
-    sites, numbers, known = [], {}, {}
-    for path in paths:
-        times, numbers[path] = Counter(), []
-        for site in _sites(path):
-            key = site, times[site]
-            times[site] += 1
-            if key not in known:
-                known[key] = len(sites)
-                sites.append(site)
-            numbers[path].append(known[key])
-    return sites, numbers
-
-
-class _Instructions:
-    """Instructions of warps, and the lanes that took part."""
-
-    def __init__(self):
-        self.sites, self.warps = array("i"), []  # of each instruction; where those of each warp begin
-        # Of each event: its instruction, lane, address.
-        self.numbers, self.lanes, self.addresses = array("q"), array("q"), array("q")
-
-    def begin_warp(self):
-        self.warps.append(len(self.sites))
-
-    def add(self, instructions, paths):
-        sites, numbers = instructions
-        base = len(self.sites)
-        self.sites.extend(sites)
-        for path, lanes in paths.items():
-            mine = array("q", [base + number for number in numbers[path]])
-            for lane, addresses in lanes:
-                self.numbers += mine
-                self.lanes += array("q", (lane,)) * len(mine)
-                self.addresses += addresses
-
-    def costs(self, kinds):
-        """Yields (kind, `Cost`, how many of its instructions are switched off for all lanes)."""
-        distinct = list(dict.fromkeys(kinds))
-        kind_of_site = np.array([distinct.index(kind) for kind in kinds], np.int64)
-        of_instruction = kind_of_site[np.array(self.sites)]
-        issued = np.bincount(of_instruction, minlength=len(distinct)).tolist()
-        events = np.array([self.numbers, self.lanes, self.addresses], np.int64)
-        of_event = of_instruction[events[0]]
-        order = np.argsort(of_event, kind="stable")
-        ends = np.searchsorted(of_event[order], np.arange(len(distinct) + 1))
-        for at, kind in enumerate(distinct):
-            if not issued[at]:
-                continue
-            cost = Cost(instructions=kind.count * issued[at])
-            mine = events[:, order[ends[at] : ends[at + 1]]]
-            if not kind.space:
-                cost.lanes = kind.count * mine.shape[1]
-                yield kind, cost, 0
-                continue
-            mine = mine[:, mine[2] != OFF]
-            cost.requests, cost.lanes = len(np.unique(mine[0])), mine.shape[1]
-            cost.ideal = least(kind.space, kind.bytes, *mine)
-            if kind.space == "global":
-                cost.sectors = sectors(*mine)
+                here = next((after[key] for key in keys if key in after), count)
+                after |= dict.fromkeys(keys, here)
             else:
-                cost.wavefronts = wavefronts(kind.bytes, *mine)
-            yield kind, cost, issued[at] - cost.requests
-
-    def work(self, kinds):
-        """Instructions of each warp, but those that are switched off for all lanes."""
-        counts = np.array([kind.count for kind in kinds], np.int64)[np.array(self.sites)]
-        on = np.zeros(len(counts), bool)
-        on[np.array(self.numbers)[np.array(self.addresses) != OFF]] = True
-        before = np.concatenate([[0], np.cumsum(counts * on)])
-        return np.diff(before[[*self.warps, len(counts)]])
+                here = after.setdefault((here, site), count)
+            count += here == count
+            numbers[path].append(here)
+    return numbers

@@ -13,14 +13,11 @@ from numba import cuda as compiled_cuda
 from sparsekern.machine import arithmetic
 from sparsekern.machine import lanes as compiled_lanes
 from sparsekern.machine import memory
-from sparsekern.machine.memory import UNWRITTEN, WIDEST, Memory, Registers
+from sparsekern.machine.memory import UNWRITTEN, Memory, Registers
 from sparsekern.machine.races import Watch
 from sparsekern.machine.sites import instruction
-from sparsekern.machine.trace import Kind
 from sparsekern.variants import WARP
 
-BARRIER, SHUFFLE, VOTE = map(Kind, ("barrier", "shuffle", "vote"))
-MULTIPLY_ADDS = [Kind("multiply-add", count=count) for count in range(WIDEST + 1)]
 DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
 TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by name, as Numba's
 
@@ -37,18 +34,8 @@ class Lanes(SimpleNamespace):
     axpy = staticmethod(memory.axpy)
     dot = staticmethod(memory.dot)
 
-    def __init__(self, counts, trace=None):
-        self._counts, self._trace = counts, trace
-        if trace:
-            self.axpy, self.dot = self._traced_axpy, self._traced_dot
-
-    def _traced_axpy(self, a, x, y, start):
-        self._trace.see(MULTIPLY_ADDS[len(x)])
-        memory.axpy(a, x, y, start)
-
-    def _traced_dot(self, x, y, sums, index):
-        self._trace.see(MULTIPLY_ADDS[len(x)])
-        memory.dot(x, y, sums, index)
+    def __init__(self, counts):
+        self._counts = counts
 
     @staticmethod
     def put(fragment, registers, start):
@@ -60,8 +47,6 @@ class Lanes(SimpleNamespace):
 
     def fma(self, a, b, c):
         self._counts.fma += 1
-        if self._trace:
-            self._trace.see(MULTIPLY_ADDS[1])
         return arithmetic.Float32(compiled_lanes.fma_here(a, b, c))
 
 
@@ -102,10 +87,7 @@ class Cuda:
             skew = max(alignment or 0, dtype.itemsize) // dtype.itemsize
             name = f"shared array (line {frame.f_lineno})"
             cells = [UNWRITTEN] * self._size(shape)
-            if machine.trace:  # which costs so much that the watch for races is left out
-                watch = machine.trace.watch(name, "shared", dtype.itemsize, skew)
-            else:
-                watch = Watch(machine, name, len(cells))
+            watch = Watch(machine, name, len(cells))
             machine.shared[key] = Memory(machine.fail, name, "shared", cells, dtype, skew, watch=watch)
         return machine.shared[key]
 
@@ -129,23 +111,16 @@ class Cuda:
     # Barriers and collectives: `meet` waits for the lanes and gives each its answer from all payloads
 
     def syncthreads(self):
-        self._count_barrier(compiled_lanes.FULL_MASK)
+        self._machine.counts.barriers += 1
         self._machine.meet("syncthreads", place=_place(sys._getframe(1)))
 
     def syncwarp(self, mask=compiled_lanes.FULL_MASK):
-        self._count_barrier(mask)
-        self._machine.meet("syncwarp", mask)
-
-    def _count_barrier(self, mask):
         self._machine.counts.barriers += 1
-        if self._machine.trace:
-            self._machine.trace.see(BARRIER, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
+        self._machine.meet("syncwarp", mask)
 
     def _shuffle(self, name, mask, value, source):
         machine, frame = self._machine, sys._getframe(2)
         machine.counts.shuffles += 1
-        if machine.trace:
-            machine.trace.see(SHUFFLE, mask & compiled_lanes.FULL_MASK, frame)
         return machine.meet(name, mask, (value, source), self._shuffled, _place(frame))
 
     def _shuffled(self, meeting, lane):
@@ -173,8 +148,6 @@ class Cuda:
 
     def _vote(self, name, mask, predicate, outcome):
         self._machine.counts.votes += 1
-        if self._machine.trace:
-            self._machine.trace.see(VOTE, mask & compiled_lanes.FULL_MASK, sys._getframe(2))
         answer = lambda meeting, _: outcome(meeting.payloads)  # noqa: E731
         return self._machine.meet(name, mask, bool(predicate), answer, _place(sys._getframe(2)))
 
@@ -199,7 +172,7 @@ class Rebuilder:
     def __init__(self, cuda, lanes):
         self.cuda, self.lanes = cuda, lanes
         self.codes = {}  # of all rebuilt functions, by id: to hash a code object takes long
-        self._helpers = {}
+        self.helpers = {}  # jitted function -> rebuilt
         self._translated = {
             id(getattr(compiled_lanes, n)): getattr(lanes, n) for n in compiled_lanes.PRIMITIVES
         }
@@ -230,9 +203,9 @@ class Rebuilder:
         if id(value) in self._translated:
             return self._translated[id(value)]
         if hasattr(value, "py_func"):
-            if value not in self._helpers:
-                self._helpers[value] = self.rebuild(value)
-            return self._helpers[value]
+            if value not in self.helpers:
+                self.helpers[value] = self.rebuild(value)
+            return self.helpers[value]
         if isinstance(value, FunctionType):
             raise TypeError(
                 f'{name} is a plain function; a kernel can call it once it is @njit(inline="always")'

@@ -1,4 +1,4 @@
-"""What the hardware's counters would show of a launch, counted on the emulator. Needs no GPU."""
+"""What the hardware's counters would show of a launch, counted without one: see `machine.lockstep`."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sparsekern.foreign import as_csr, as_topology
 from sparsekern.formats import Csr, Topology
-from sparsekern.machine.emulator import emulate
+from sparsekern.machine.lockstep import launch
 from sparsekern.machine.trace import Trace
 from sparsekern.ops import FACTORIES, check_options, plan_sddmm, plan_spmm
 from sparsekern.problem import Layout, Problem
@@ -157,15 +157,14 @@ def count(op, a, n, variant=None, *, make=None):
     factory; None is the library's. Every array starts on 256 bytes, as an array of its own does on a GPU.
 
     Raises TypeError or ValueError for other arguments, VariantError for a variant that cannot run this, and
-    EmulatorError for a kernel that goes wrong, but for races.
+    EmulatorError for a kernel that goes wrong, but for races, or that cannot be counted ("unsupported").
     """
     case, inputs = plan(op, a, n, variant, make=make)
-    trace = Trace()
-    if 0 not in case.grid:
-        result = aligned(np.zeros(case.result_size, np.float32))
-        arguments = case.arguments(tuple(map(aligned, case.structure)), *case.flat(*inputs), result)
-        emulate(case.function, case.grid, case.block, arguments, (case.output,), trace=trace)
-    return _counters(case, trace)
+    if 0 in case.grid:
+        return _counters(case, Trace())
+    result = aligned(np.zeros(case.result_size, np.float32))
+    arguments = case.arguments(tuple(map(aligned, case.structure)), *case.flat(*inputs), result)
+    return _counters(case, launch(case.function, case.grid, case.block, arguments, (case.output,)))
 
 
 def plan(op, a, n, variant=None, *, make=None):

@@ -41,9 +41,8 @@ class _Watch:
         self.machine, self.array, self.seen = machine, array, seen
 
     def see(self, verb, index, width):
-        if verb in VERBS:  # and not switched off
-            place = tuple(self.machine.cuda.blockIdx), tuple(self.machine.lane.thread)
-            self.seen.append(Access(VERBS[verb], self.array, *place, int(index), width))
+        place = tuple(self.machine.cuda.blockIdx), tuple(self.machine.lane.thread)
+        self.seen.append(Access(VERBS[verb], self.array, *place, int(index), width))
 
 
 def trace(plan, values, b):

@@ -1,0 +1,196 @@
+"""Python's statements and functions, as lanes in lockstep run them.
+
+A statement is run by the lanes of a mask, and returns the mask of those that go on to the next one. Lanes
+that leave early, by `return`, `break` or `continue`, wait where the others will come.
+"""
+
+import ast
+import builtins
+import inspect
+import linecache
+from collections import ChainMap
+from functools import cache
+
+import numpy as np
+
+from sparsekern.machine import vectors
+from sparsekern.machine.expressions import Expressions
+from sparsekern.machine.masks import Variable
+from sparsekern.machine.report import EmulatorError
+from sparsekern.machine.vectors import OfLane, Unsupported
+
+
+class Apart(Exception):
+    """Lanes that the barrier or collective of this name waits for are at another place."""
+
+
+@cache
+def parsed(code):
+    """(the tree of a function, lines of its file before the text that it is parsed from)."""
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise Unsupported(f"the text of {code.co_name} cannot be had")
+    wrapped = lines[0][0].isspace()  # it stands inside something
+    try:
+        tree = ast.parse("if True:\n" * wrapped + "".join(inspect.getblock(lines)))
+        function = tree.body[0].body[0] if wrapped else tree.body[0]
+    except SyntaxError:  # of a part of a statement
+        function = None
+    if not isinstance(function, ast.FunctionDef):
+        raise Unsupported(f"{code.co_name} is not made by a def, or its text is not what was run")
+    return function, code.co_firstlineno - 1 - wrapped
+
+
+class Frame:
+    """A call of a function. path: the nodes that it was called from, innermost last."""
+
+    def __init__(self, function, path):
+        self.code, self.path = function.__code__, path
+        tree, self.before = parsed(self.code)
+        self.body, self.line = tree.body, self.before + tree.lineno
+        if tree.args.vararg or tree.args.kwarg:
+            raise Unsupported(f"lanes in lockstep cannot do * and ** in the parameters of {tree.name}")
+        cells = zip(self.code.co_freevars, function.__closure__ or (), strict=True)
+        closed = {name: cell.cell_contents for name, cell in cells}
+        self.outside = ChainMap(closed, function.__globals__, vars(builtins))
+        self.variables = {name: Variable() for name in (*self.code.co_varnames, *self.code.co_cellvars)}
+        self.returned, self.loops = [], []
+
+
+class Loop:
+    def __init__(self):
+        self.broken, self.continued = [], []  # masks
+
+
+class Interpreter(Expressions):
+    """Runs functions. A subclass says how a lane `fail`s, and what it is to `exit` from the kernel."""
+
+    def call(self, function, *arguments, **named):
+        """Runs a function, and returns what the lanes that run get from it."""
+        mask, path = self.mask, (*self.frame.path, self.node) if self.frames else ()
+        bound = inspect.signature(function).bind(*arguments, **named)
+        bound.apply_defaults()
+        self.frames.append(frame := Frame(function, path))
+        for name, value in bound.arguments.items():
+            frame.variables[name].set(mask, value)
+        rest = self.execute(frame.body, mask)
+        self.frames.pop()
+        self.mask = mask
+        return self.joined(*frame.returned, (rest, None))
+
+    def execute(self, statements, mask):
+        for statement in statements:
+            if not len(mask):
+                break
+            self.mask = mask
+            self.at(statement)
+            mask = self.attempt(self.visit, statement)
+        return mask
+
+    def attempt(self, do, *arguments):
+        """What `do` returns; what it raises, as the error of a lane."""
+        try:
+            return do(*arguments)
+        except (EmulatorError, Apart):
+            raise
+        except Unsupported as error:
+            self.fail("unsupported", str(error))
+        except OfLane as error:
+            cause, wrong = error.cause, np.arange(len(self.mask)) == error.position
+            self.fail("exception", f"{type(cause).__name__}: {cause}", wrong, cause)
+        except Exception as error:
+            self.fail("exception", f"{type(error).__name__}: {error}", cause=error)
+
+    def Expr(self, node):
+        self.visit(node.value)
+        return self.mask
+
+    def Pass(self, node):
+        return self.mask
+
+    def Assign(self, node):
+        value = self.visit(node.value)
+        for target in node.targets:
+            self.assign(target, value)
+        return self.mask
+
+    def assign(self, target, value):
+        if isinstance(target, ast.Name):
+            self.frame.variables[target.id].set(self.mask, value)
+        elif isinstance(target, ast.Tuple):
+            items = vectors.items(value)
+            for name, item in zip(target.elts, items, strict=True):
+                self.assign(name, item)
+        elif isinstance(target, ast.Subscript):
+            array, index = self.visit(target.value), self.visit(target.slice)
+            self.at(target)
+            array[index] = value
+        else:
+            raise Unsupported(f"lanes in lockstep cannot assign to {ast.unparse(target)}")
+
+    def AugAssign(self, node):
+        operation = type(node.op)
+        if isinstance(node.target, ast.Subscript):
+            array, index = self.visit(node.target.value), self.visit(node.target.slice)
+            self.at(node.target)
+            value = vectors.binary(operation, self.element(array, index), self.visit(node.value))
+            self.at(node.target)
+            array[index] = value
+        else:
+            old = self.visit(node.target)
+            self.assign(node.target, vectors.binary(operation, old, self.visit(node.value)))
+        return self.mask
+
+    def If(self, node):
+        mask = self.mask
+        yes, no = mask.split(vectors.truth(self.visit(node.test)))
+        return mask.join(self.execute(node.body, yes), self.execute(node.orelse, no))
+
+    def While(self, node):
+        return self._loop(node, lambda trip: self.mask.split(vectors.truth(self.visit(node.test))))
+
+    def For(self, node):
+        items = self.visit(node.iter)
+        span = items if isinstance(items, vectors.Span) else None
+        count = Variable(self.mask, span.count if span else len(vectors.items(items)))
+        held = Variable(self.mask, (span.start, span.step) if span else items)
+
+        def enter(trip):
+            going, done = self.mask.split(count.get(self.mask) > trip)
+            if len(going):
+                self.mask, here = going, held.get(going)
+                self.assign(node.target, here[0] + trip * here[1] if span else here[trip])
+            return going, done
+
+        return self._loop(node, enter)
+
+    def _loop(self, node, enter):
+        """enter: trip -> (lanes that go through the loop once more, those that are done)."""
+        entry = mask = self.mask
+        self.frame.loops.append(loop := Loop())
+        finished, trip = [], 0
+        while len(mask):
+            self.mask = mask
+            self.at(node)
+            mask, done = enter(trip)
+            finished.append(done)
+            mask = mask.join(self.execute(node.body, mask), *loop.continued)
+            loop.continued.clear()
+            trip += 1
+        self.frame.loops.pop()
+        rest = self.execute(node.orelse, entry.join(*finished))
+        return entry.join(rest, *loop.broken)
+
+    def Break(self, node):
+        self.frame.loops[-1].broken.append(self.mask)
+        return self.mask.nobody
+
+    def Continue(self, node):
+        self.frame.loops[-1].continued.append(self.mask)
+        return self.mask.nobody
+
+    def Return(self, node):
+        self.frame.returned.append((self.mask, self.visit(node.value) if node.value else None))
+        if len(self.frames) == 1:
+            self.exit()
+        return self.mask.nobody
