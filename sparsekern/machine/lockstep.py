@@ -66,6 +66,7 @@ class Lockstep(Interpreter):
             if isinstance(value, np.ndarray):
                 handed[position] = Memory.of(self, name, value, position in outputs)
                 arrays.append((handed[position], value))
+        self.arguments = handed
         first, blocks, width = 0, prod(self.grid), min(FIRST, WIDTH)
         with np.errstate(all="ignore"):
             while first < blocks:

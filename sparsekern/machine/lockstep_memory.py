@@ -96,10 +96,6 @@ class Memory(memory.Memory, Word):
         return places + np.arange(width)[:, None]
 
 
-class Place(memory.Place, Word):
-    """Where in a global array each lane loads from."""
-
-
 class Registers(Word):
     """A local array."""
 
