@@ -147,8 +147,8 @@ class Topology:
     def row_list(self, *order):
         """(m, 2) int64: of each position of the grid, what a subwarp there works on, in one load.
 
-        First the position of the row's first nonzero, then the row, and 2**32 times the row's length. order: as
-        for `row_order`.
+        First the position of the row's first nonzero, then the row, plus 2**32 times the row's length.
+        order: as for `row_order`.
         """
 
         def make():

@@ -3,7 +3,8 @@
 from dataclasses import fields, replace
 from itertools import product
 
-from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 
 def without(variant, name):

@@ -12,7 +12,8 @@ from sparsekern.machine.backends import resident_warps, resolve_place
 from sparsekern.machine.plans import PLANS
 from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem, Types
 from sparsekern.select import H200_WARPS, select
-from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 FACTORIES = {"spmm": make_spmm, "sddmm": make_sddmm}
 

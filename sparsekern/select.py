@@ -2,7 +2,8 @@
 
 from itertools import product
 
-from sparsekern.variants import MAX_GRID_Y, SddmmVariant, SpmmVariant
+from sparsekern.toggles import MAX_GRID_Y
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 H200_WARPS = 132 * 64  # resident at once
 
@@ -30,16 +31,15 @@ def _select_spmm(p, resident_warps):
     """Widest vectors that the operands allow, and many loads in flight; see `_shape`."""
     vector = max((v for v in (1, 2, 4) if not SpmmVariant(vector=v).check(p)), default=1)
     staged = dict(vector=vector, stage=True, bundle=True, bin=True, uniform_trip=True)
+    widest = f"vector={vector}: the widest that B, C and their leading dimensions allow"
     if resident_warps:
         shape, why = _shape(p, vector, resident_warps)
-        new = dict(sparse_vector=4, prescale=True, prefetch=True)
-        variant = SpmmVariant(**staged, **new, **shape)
-        if not variant.check(p):
-            widest = f"vector={vector}: the widest that B, C and their leading dimensions allow"
-            return (
-                variant,
-                f"{widest}; {why}, rows of {p.rows.mean:.1f} nonzeros, the longest {p.rows.longest}",
-            )
+        shape |= dict(sparse_vector=4, prescale=True, prefetch=True)
+        for n_first in dict.fromkeys((shape["n_first"], False)):  # whose grid has fewer blocks of rows
+            variant = SpmmVariant(**staged, **{**shape, "n_first": n_first})
+            if not variant.check(p):
+                rows = f"rows of {p.rows.mean:.1f} nonzeros, the longest {p.rows.longest}"
+                return variant, f"{widest}; {why}, {rows}"
     items = _power_of_two(-(-p.n // vector), 8)
     lanes = _power_of_two(-(-p.n // (vector * items)), 32)
     if resident_warps:
@@ -54,7 +54,7 @@ def _select_spmm(p, resident_warps):
         if not variant.check(p):
             break
     why = "B is too large for the positions that in_flight needs" if resident_warps else FEW_LANES
-    return variant, f"vector={vector}: the widest that B, C and their leading dimensions allow; {why}"
+    return variant, f"{widest}; {why}"
 
 
 def _shape(p, vector, resident_warps):
@@ -87,7 +87,9 @@ def _shape(p, vector, resident_warps):
     if warps < resident_warps / 4:
         enough = warps >= resident_warps / 6  # of rows that end at the same time
         if short or p.m < 128 or (enough and not uneven):
-            return of(128, threads=128, in_flight=16), f"{size} of short rows, or few, or even: 16 loads in flight"
+            return of(
+                128, threads=128, in_flight=16
+            ), f"{size} of short, few or even rows: 16 loads in flight"
         if p.rows.mean >= 80 and p.n >= 256:
             return of(128, items=2, split=4), f"{size} do not fill the GPU, and rows are long: split=4"
         if enough or not uneven:
@@ -98,9 +100,7 @@ def _shape(p, vector, resident_warps):
             return of(128, items=2, split=4), f"{size}, of very uneven rows: split=4"
         return of(128, threads=128, in_flight=16), f"{size}: 16 loads in flight"
     if p.rows.cov > 0.9 and p.rows.mean > 20:
-        return of(
-            128, n_first=True
-        ), f"{size}, of very uneven rows: the longest first, with all their columns"
+        return of(128, n_first=True), f"{size}, of very uneven rows: all columns of the longest first"
     first = uneven or p.rows.mean > 150
     return of(128, items=2, n_first=first), f"{size} fill the GPU: two vectors a lane"
 

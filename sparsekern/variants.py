@@ -1,163 +1,10 @@
-"""Kernel variants: frozen sets of toggles, the rules between them, and the sizes they imply.
+"""The kernel variants: the toggles of each operation, and the sizes they imply."""
 
-A variant says how a kernel works and nothing about what it works on: `check(problem)` brings the two
-together. `dataclasses.replace` makes a neighbour, `ladders.without` the nearest one with a toggle off.
-"""
-
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from itertools import chain
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from sparsekern.problem import TILES
-
-WARP = 32
-MAX_THREADS = 1024  # per block
-MAX_SHARED = 48 * 1024  # bytes of static shared memory per block
-MAX_GRID_X = 2**31 - 1  # blocks
-MAX_GRID_Y = 65_535  # blocks
-WORD = 4  # bytes of a float32 or an int32
-
-
-class VariantError(ValueError):
-    """A toggle does not exist or has no such value, lacks what it builds on, or does not fit the operands."""
-
-
-def toggle(default, *choices, doc):
-    """A field of a variant. `default` is off or plainest; no `choices` means off or on."""
-    choices = choices or (False, True)
-    return field(default=default, metadata={"choices": choices, "doc": doc})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant(ABC):
-    """Base of all variants. Raises VariantError for an unknown toggle or value, or a missing prerequisite."""
-
-    op: ClassVar[str]
-    prerequisites: ClassVar[dict]  # toggle -> ((field that it builds on, values of that field that do), ...)
-    adjustable: ClassVar[tuple]  # fields that may move so that a block stays legal: see `without`
-    grid_sizes: ClassVar[tuple]  # the sizes that decide on the grid
-
-    def __new__(cls, *values, **toggles):
-        if values:
-            raise TypeError(f"{cls.__name__} takes toggles by name, such as vector=4; it got {values[0]!r}")
-        for name in toggles:
-            cls.check_name(name)
-        return super().__new__(cls)
-
-    @classmethod
-    def check_name(cls, name):
-        """Raises VariantError unless there is a toggle of that name."""
-        names = [f.name for f in fields(cls)]
-        if name not in names:
-            close = get_close_matches(str(name), names, 1)
-            hint = f", but {close[0]} is" if close else ""
-            raise VariantError(f"{name!r} is no toggle of {cls.__name__}{hint}; they are {', '.join(names)}")
-
-    def __post_init__(self):
-        for f in fields(self):
-            value, choices = getattr(self, f.name), f.metadata["choices"]
-            if type(value) is not type(choices[0]) or value not in choices:
-                allowed = ", ".join(map(str, choices))
-                raise VariantError(
-                    f"{f.name} is {value!r}; it must be one of {allowed} ({f.metadata['doc']})"
-                )
-        for name, base, values in self.needs():
-            if self.is_on(name) and getattr(self, base) not in values:
-                raise VariantError(
-                    f"{name}={getattr(self, name)!r} needs {base} to be {' or '.join(map(str, values))}; "
-                    f"it is {getattr(self, base)!r}"
-                )
-        reason = self.illegal()
-        if reason:
-            raise VariantError(reason)
-
-    @classmethod
-    def needs(cls):
-        """Yields (toggle, field that it builds on, values of that field that do), in the order of building."""
-        for name, pairs in cls.prerequisites.items():
-            for base, values in pairs:
-                yield name, base, values
-
-    def is_on(self, name):
-        """Whether toggle `name` differs from its plainest value."""
-        return getattr(self, name) != type(self).__dataclass_fields__[name].default
-
-    @property
-    def threads(self):
-        """Threads per block."""
-        return self.subwarp * self.split * self.rows_per_block
-
-    @property
-    def block(self):
-        """(x, y): lanes of a subwarp, subwarps of a block."""
-        return self.subwarp, self.split * self.rows_per_block
-
-    @property
-    @abstractmethod
-    def shared_bytes(self):
-        """Shared memory per block."""
-
-    @abstractmethod
-    def grid(self, problem):
-        """(x, y, z): blocks of rows, tiles of a row, batch."""
-
-    def illegal(self):
-        """Why no block of any problem could run this variant, or None."""
-        if self.threads % WARP or self.threads > MAX_THREADS:
-            return (
-                f"subwarp * split * rows_per_block = {self.subwarp} * {self.split} * {self.rows_per_block} "
-                f"= {self.threads} threads; a block must be whole warps of {WARP}, at most {MAX_THREADS}"
-            )
-        if self.shared_bytes > MAX_SHARED:
-            return f"a block needs {self.shared_bytes} bytes of shared memory; it has at most {MAX_SHARED}"
-        return None
-
-    def check(self, problem):
-        """Why this variant cannot run `problem`, with the numbers, or None."""
-        return next(chain(self._refusals(problem), self._refusals_of_grid(problem)), None)
-
-    @abstractmethod
-    def _refusals(self, problem):
-        """Yields what operands of `problem` this variant cannot read or write."""
-
-    def _refusals_of_grid(self, problem):
-        x, y, _ = self.grid(problem)
-        if x > MAX_GRID_X or y > MAX_GRID_Y:
-            sizes = " and ".join(f"{name}={getattr(self, name)}" for name in self.grid_sizes)
-            yield (f"{sizes} need a grid of {x} x {y} blocks; it holds at most {MAX_GRID_X} x {MAX_GRID_Y}")
-
-    def _refusals_of_vectors(self, *operands):
-        """operands: (its name, name of its leading dimension, its `Layout`)."""
-        vector, width = self.vector, self.vector * WORD
-        for matrix, ld, layout in operands:
-            if layout.ld % vector:
-                yield (
-                    f"vector={vector} needs {ld}, the elements from row to row of {matrix}, to be a multiple "
-                    f"of {vector}; {ld} is {layout.ld}: pad its rows, or take a narrower vector"
-                )
-            if layout.align < width:
-                yield (
-                    f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {layout.align}: "
-                    "copy it, or take a narrower vector"
-                )
-
-    def _refusals_of_prescale(self, rows, count, ld, stride, width):
-        """count: rows of a dense operand, which the problem calls `rows`, of that stride. width: elements of
-        one that a position may go on by in int32."""
-        last = (count - 1) * stride + width
-        if last >= 2**31:
-            more = f" + {width}" if width else ""
-            yield (
-                f"prescale needs ({rows} - 1) * {ld}{' + k' if width else ''} below 2**31, to fit int32; it is "
-                f"{count - 1} * {stride}{more} = {last}"
-            )
-
-    def __str__(self):
-        on = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if self.is_on(f.name)]
-        return ", ".join(on) or "plain"
-
+from sparsekern.toggles import WORD, Variant, toggle
 
 _STAGED = (("stage", (True,)),)
 
@@ -259,7 +106,7 @@ class SpmmVariant(Variant):
                     f"they start on {layout.align}"
                 )
         if self.prescale:
-            yield from self._refusals_of_prescale("k", p.k, "ldb", p.b.ld, 0)
+            yield from self._refusals_of_prescale("(k - 1) * ldb", p.k, p.b.ld, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +167,7 @@ class SddmmVariant(Variant):
     def _refusals(self, p):
         yield from self._refusals_of_vectors(("lhs", "ld_lhs", p.lhs), ("rhs", "ld_rhs", p.rhs))
         if self.prescale:
-            yield from self._refusals_of_prescale("n", p.n, "ld_rhs", p.rhs.ld, p.k)
+            yield from self._refusals_of_prescale("(n - 1) * ld_rhs + k", p.n, p.rhs.ld, p.k)
 
 
 KINDS = {kind.op: kind for kind in (SpmmVariant, SddmmVariant)}

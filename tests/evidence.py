@@ -82,6 +82,10 @@ SPLIT = replace(SAMPLED, split=4)
 LISTED = replace(TILED, work="strips")
 IN_ORDER = replace(SAMPLED, rows_per_block=2)  # several whole blocks of rows, to put in order
 
+TURNED = replace(VECTORS, vector=4, prescale=True, uniform_trip=True)
+FLYING = replace(TURNED, in_flight=8)
+FOUR_OF_B = r"ld\.global\.v4\.f32"
+
 # toggle -> (variants without and with it, what is counted in their PTX, what must hold of the two counts)
 IN_PTX = {
     "spmm": {
@@ -103,6 +107,9 @@ IN_PTX = {
         "uniform_trip and its mask": in_ptx(VECTORS, r"bar\.warp\.sync\s+-1", twice, uniform_trip=True),
         "uniform_branch": in_ptx(VECTORS, r"shfl\.sync", appears, uniform_branch=True),
         "split": in_ptx(PLAIN, r"bar\.sync", once_more, split=2),
+        "in_flight": in_ptx(TURNED, FOUR_OF_B, lambda off, on: (off, on) == (1, 8), in_flight=8),
+        "in_flight 16": in_ptx(FLYING, FOUR_OF_B, lambda off, on: (off, on) == (8, 16), in_flight=16),
+        "prefetch": in_ptx(FLYING, r"ld\.global\.f32", lambda off, on: on == 2 * off, prefetch=True),
         "faithful": in_ptx(MASKED, r"st\.shared\.u32", lambda off, on: on > off, faithful=True),
     },
     "sddmm": {
@@ -118,6 +125,7 @@ IN_PTX = {
             TILED, r"shfl\.sync", lambda off, on: (off, on) == (160, 31), reduction="halving"
         ),
         "split": in_ptx(SAMPLED, r"bar\.sync", once_more, split=2),
+        "prescale": in_ptx(TILED, r"mul\.lo\.s64", lambda off, on: on < off / 2, prescale=True),
         "split and its sums": in_ptx(SAMPLED, r"st\.shared\.f32", appears, split=2),
     },
 }
@@ -128,6 +136,7 @@ SHARED = {
         "stage_pad": (STAGED, replace(STAGED, stage_pad=4)),
         "rows_per_block": (STAGED, replace(STAGED, rows_per_block=8)),
         "split": (PLAIN, replace(PLAIN, split=4)),
+        "prefetch": (FLYING, replace(FLYING, prefetch=True)),
     },
     "sddmm": {
         "tile_nnz": (SAMPLED, TILED),
@@ -142,6 +151,8 @@ IN_LAUNCH = {
     "spmm": {
         "subwarp": (PLAIN, replace(PLAIN, subwarp=8), block),
         "rows_per_block": (PLAIN, replace(PLAIN, rows_per_block=8), block),
+        "n_first": (PLAIN, replace(PLAIN, n_first=True), grid),
+        "n_first and in_flight": (FLYING, replace(FLYING, n_first=True), grid),
         "bundle alone": (replace(PLAIN, bin=True), replace(PLAIN, bundle=True), order),
         "bundle and bin": (replace(PLAIN, bundle=True), replace(PLAIN, bundle=True, bin=True), order),
     },

@@ -194,7 +194,7 @@ def make_relu(variant, types):
     def finish(total):
         return max(total, float32(0))  # New: ReLU
 
-    def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
         column = (cuda.blockIdx.y * SUBWARP + cuda.threadIdx.x) * VECTOR  # the first of mine
         if row < m and column < n:
@@ -230,7 +230,7 @@ assert share(c, *relu_reference(a, b), a) <= 1 and c.min() == 0
 def make_planted(variant, types):
     SUBWARP, ROWS = variant.subwarp, variant.rows_per_block
 
-    def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
         column = cuda.blockIdx.y * SUBWARP + cuda.threadIdx.x
         if row < m and column < n:

@@ -46,16 +46,13 @@ def make_sddmm(variant, types):
         for j in range(0, TILE_NNZ, GROUP):
             rows = lanes.load(staged, slot + j, GROUP)
             for u in range(GROUP):
-                ours = j + u < count
+                array, index = rhs, shift + rows[u] * ld_rhs + s
                 if PRESCALE:  # New: prescale
-                    place, index = right, int32(rows[u] + s)
+                    array, index = right, int32(rows[u] + s)
+                if FEW:
+                    y = lanes.load_or_leave(j + u < count, array, index, width)
                 else:
-                    place, index = rhs, shift + rows[u] * ld_rhs + s
-                y = (
-                    lanes.load_or_leave(ours, place, index, width)
-                    if FEW
-                    else lanes.load_if(ours, place, index, width)
-                )
+                    y = lanes.load_if(j + u < count, array, index, width)
                 lanes.dot(x, y, acc, j + u)
 
     def sddmm(

@@ -1,7 +1,7 @@
-"""SpMM with many loads in flight: the loop of `make_spmm` turned inside out, so that none waits for another.
+"""SpMM with many loads in flight: the loop of `make_spmm` turned so that no load waits for another.
 
-What holds SpMM up on an H200 is the time that a load takes. A warp of the kernel of the paper has four rows
-of B under way and waits for each tile of A before it asks for the first of them. Here a group of nonzeros asks
+What holds SpMM up on an H200 is the time that loads take. A warp of the paper's kernel has four rows of B
+under way, and waits for each tile of A before it asks for the first of them. Here a group of nonzeros asks
 for all its rows of B before it uses any, and for the next tile of A before it works on this one.
 """
 
@@ -40,16 +40,16 @@ def make_spmm_in_flight(variant, types):
         return total
 
     @njit(inline="always")
-    def fetch(values, columns, start, tile, length, lane, ld, my_values, my_columns):
+    def fetch(row_values, row_columns, tile, length, lane, ldb, my_values, my_columns):
         """Asks for my share of the tile of a row that begins at `tile`; zeros past the row's `length`.
 
-        Column indices become positions in B, (k - 1) * ldb < 2**31, once for all lanes that share them.
+        Column indices become positions in B, at most (k - 1) * ldb < 2**31, once for all lanes.
         """
         for i in range(STEPS):
             s = int32(lane + i * SUBWARP)
             ours = (s < TILE_K) & (tile + s < length)
-            (my_values[i],) = lanes.load_if(ours, values, start + tile + s, 1)
-            (my_columns[i],) = lanes.scale(lanes.load_if(ours, columns, start + tile + s, 1), ld)
+            (my_values[i],) = lanes.load_if(ours, row_values, int32(tile + s), 1)
+            (my_columns[i],) = lanes.scale(lanes.load_if(ours, row_columns, int32(tile + s), 1), ldb)
 
     def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         # Who am I?
@@ -75,8 +75,9 @@ def make_spmm_in_flight(variant, types):
                 first = int64(lanes.load(offsets, row, 1)[0])
                 length = int32(lanes.load(offsets, row + 1, 1)[0] - first)
         batch = int64(cuda.blockIdx.z)
-        a_shift = batch * values_stride
         c_shift = batch * c_stride + row * ldc + column
+        row_values = lanes.place(values, batch * values_stride + first)
+        row_columns = lanes.place(columns, first)
         b_columns = lanes.place(B, batch * b_stride + column)  # where mine begin
 
         acc = cuda.local.array(SUMS, SUM)  # registers
@@ -92,7 +93,7 @@ def make_spmm_in_flight(variant, types):
         trips = int32(((length + TILE_K - 1) // TILE_K - part + SPLIT - 1) // SPLIT)
         trips = lanes.warp_max(trips, SUBWARP)
         if PREFETCH:  # New: prefetch, A's next tile comes while this one is worked on
-            fetch(values, columns, first, int32(part * TILE_K), length, lane, ldb, my_values, my_columns)
+            fetch(row_values, row_columns, int32(part * TILE_K), length, lane, ldb, my_values, my_columns)
         for t in range(trips):
             tile = int32((t * SPLIT + part) * TILE_K)  # its first position in the row
             stop = int32(max(min(length - tile, TILE_K), 0))  # positions [0, stop) of the tile are the row's
@@ -101,7 +102,7 @@ def make_spmm_in_flight(variant, types):
             if not PREFETCH:
                 if t > 0:
                     cuda.syncwarp(FULL_MASK)  # the tile before has been read
-                fetch(values, columns, first, tile, length, lane, ldb, my_values, my_columns)
+                fetch(row_values, row_columns, tile, length, lane, ldb, my_values, my_columns)
             for i in range(STEPS):
                 s = int32(lane + i * SUBWARP)
                 if s < TILE_K:
@@ -110,7 +111,7 @@ def make_spmm_in_flight(variant, types):
             cuda.syncwarp(FULL_MASK)  # the tile is there, and of two buffers the other has been read
             if PREFETCH:
                 ahead = int32(tile + SPLIT * TILE_K)
-                fetch(values, columns, first, ahead, length, lane, ldb, my_values, my_columns)
+                fetch(row_values, row_columns, ahead, length, lane, ldb, my_values, my_columns)
 
             for j in range(int32(0), lanes.warp_max(stop, SUBWARP), int32(GROUP)):  # New: in_flight
                 left = int32(stop - j)  # nonzeros from here on

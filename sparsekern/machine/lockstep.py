@@ -22,7 +22,7 @@ from sparsekern.machine.report import EmulatorError
 from sparsekern.machine.trace import Trace
 from sparsekern.machine.vectors import typed, varies
 from sparsekern.machine.vocabulary import Rebuilder
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 WIDTH, FIRST = 1 << 15, 1 << 12  # lanes that run at once, or those of a block: at most, and at first
 EVENTS = 1 << 21  # that are to be put together at once, of some 100 bytes each

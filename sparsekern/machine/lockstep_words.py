@@ -13,7 +13,7 @@ from sparsekern.machine.lockstep_memory import WIDE, Memory, Registers
 from sparsekern.machine.trace import NOWHERE, Kind
 from sparsekern.machine.vectors import Unsupported, varies
 from sparsekern.machine.vocabulary import DTYPES, TYPES
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 INT32 = np.dtype(np.int32)
 ARGUMENT = 2**44  # elements: more than an array has

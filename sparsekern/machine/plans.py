@@ -95,7 +95,7 @@ PLANS = {"spmm": SpmmPlan, "sddmm": SddmmPlan}
 
 
 def _work(topology, variant):
-    """(key, array): the flat list of work that a kernel reads; empty for a variant that reads offsets alone."""
+    """(key, array): the list of work that a kernel reads, flat; empty for a variant that reads offsets."""
     v = variant
     order = v.bundle, v.bin, v.rows_per_block
     if getattr(v, "work", None) == "strips":

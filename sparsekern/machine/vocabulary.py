@@ -10,13 +10,12 @@ from types import CellType, CodeType, FunctionType, SimpleNamespace
 import numba
 from numba import cuda as compiled_cuda
 
-from sparsekern.machine import arithmetic
+from sparsekern.machine import arithmetic, memory
 from sparsekern.machine import lanes as compiled_lanes
-from sparsekern.machine import memory
 from sparsekern.machine.memory import UNWRITTEN, Memory, Registers
 from sparsekern.machine.races import Watch
 from sparsekern.machine.sites import instruction
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
 TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by name, as Numba's

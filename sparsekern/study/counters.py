@@ -17,7 +17,8 @@ from sparsekern.ops import FACTORIES, check_options, plan_sddmm, plan_spmm
 from sparsekern.problem import Layout, Problem
 from sparsekern.select import H200_WARPS, select
 from sparsekern.study.render import Shown
-from sparsekern.variants import KINDS, WARP, Variant
+from sparsekern.toggles import WARP, Variant
+from sparsekern.variants import KINDS
 
 
 class Range(NamedTuple):

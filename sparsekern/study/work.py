@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 WORD, LINE, SECTOR = 4, 128, 32  # bytes
 BANKS = 32  # of shared memory
