@@ -68,9 +68,8 @@ LADDERS = {
         ("stage_pad", 4),
         ("in_flight", 8, "roma", "unroll_residue", "uniform_branch"),
         ("prefetch", True),
-        ("subwarp", 32),
         ("n_first", True),
-        ("split", 2),
+        ("split", 4),
     ),
     "sddmm": _ladder(
         SddmmVariant(subwarp=1, rows_per_block=32),  # one thread per nonzero

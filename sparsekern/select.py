@@ -19,20 +19,23 @@ def _power_of_two(count, most):
 FEW_LANES = "few lanes, for the emulator pays for each: a GPU gets another variant"
 
 
-def select(problem, resident_warps=0):
+def select(problem, resident_warps=0, own_kernel=False):
     """(variant, reason): a legal variant for `problem`, and why it in a sentence.
 
     resident_warps: how many warps the GPU holds at once; 0 on the emulator, where lanes cost most.
+    own_kernel: for a kernel of the user's own, as a rule an edited `make_spmm`, which has no `in_flight`.
     """
-    return _RULES[problem.op](problem, resident_warps)
+    if problem.op == "sddmm":
+        return _select_sddmm(problem, resident_warps)
+    return _select_spmm(problem, resident_warps, own_kernel)
 
 
-def _select_spmm(p, resident_warps):
+def _select_spmm(p, resident_warps, own_kernel):
     """Widest vectors that the operands allow, and many loads in flight; see `_shape`."""
     vector = max((v for v in (1, 2, 4) if not SpmmVariant(vector=v).check(p)), default=1)
     staged = dict(vector=vector, stage=True, bundle=True, bin=True, uniform_trip=True)
     widest = f"vector={vector}: the widest that B, C and their leading dimensions allow"
-    if resident_warps:
+    if resident_warps and not own_kernel:
         shape, why = _shape(p, vector, resident_warps)
         shape |= dict(sparse_vector=4, prescale=True, prefetch=True)
         for n_first in dict.fromkeys((shape["n_first"], False)):  # whose grid has fewer blocks of rows
@@ -53,7 +56,9 @@ def _select_spmm(p, resident_warps):
         variant = SpmmVariant(**staged, **fixed, **paper, **reads)
         if not variant.check(p):
             break
-    why = "B is too large for the positions that in_flight needs" if resident_warps else FEW_LANES
+    why = FEW_LANES
+    if resident_warps:
+        why = "a kernel of one's own" if own_kernel else "B is too large for the positions of in_flight"
     return variant, f"{widest}; {why}"
 
 
@@ -130,6 +135,3 @@ def _select_sddmm(p, resident_warps):
     if variant.check(p):
         variant = SddmmVariant(**fixed)  # positions in rhs need int64
     return variant, f"{widest}; {strips} strips of {tile}, split={split} for k={p.k}"
-
-
-_RULES = {"spmm": _select_spmm, "sddmm": _select_sddmm}

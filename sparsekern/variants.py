@@ -6,6 +6,7 @@ from typing import ClassVar
 from sparsekern.problem import TILES
 from sparsekern.toggles import WORD, Variant, toggle
 
+MAX_HELD = 64  # elements of B, of the 255 registers that a lane can have
 _STAGED = (("stage", (True,)),)
 
 
@@ -86,6 +87,12 @@ class SpmmVariant(Variant):
             return (
                 f"in_flight={self.in_flight} takes nonzeros of one tile; tile_k is {self.tile_k}, "
                 "and must be at least that"
+            )
+        held = self.in_flight * self.items * self.vector
+        if held > MAX_HELD:
+            return (
+                f"in_flight * items * vector = {self.in_flight} * {self.items} * {self.vector} = {held} "
+                f"elements of B in registers of a lane; it may hold {MAX_HELD}"
             )
         return super().illegal()
 

@@ -11,7 +11,7 @@ from sparsekern.study.codegen import ptx
 
 MAKE = {"spmm": make_spmm, "sddmm": make_sddmm}
 LOCAL = r"ld\.local|st\.local"
-LOAD = r"ld\.global\.\w32"
+LIST = r"ld\.global\.v2\.u64"  # an entry of a list of work
 PRODUCT = r"(?:mul|mad)\.lo\.s32\s+%r\d+, %r\d+, %r\d+[;,]"  # 32 bits wide, of two registers
 
 
@@ -101,13 +101,13 @@ IN_PTX = {
         "roma of values": in_ptx(replace(VECTORS, vector=1), r"ld\.global\.v4\.f32", appears, roma=True),
         "prescale": in_ptx(STAGED, r"mul\.lo\.s64", lambda off, on: on < off / 2, prescale=True),
         "unroll_residue": in_ptx(VECTORS, r"ld\.shared\.f32", disappears, unroll_residue=True),
-        "bundle": in_ptx(PLAIN, LOAD, once_more, bundle=True),
-        "bin": in_ptx(PLAIN, LOAD, once_more, bin=True),
+        "bundle": in_ptx(PLAIN, LIST, appears, bundle=True),
+        "bin": in_ptx(PLAIN, LIST, appears, bin=True),
         "uniform_trip": in_ptx(VECTORS, r"shfl\.sync", twice, uniform_trip=True),
         "uniform_trip and its mask": in_ptx(VECTORS, r"bar\.warp\.sync\s+-1", twice, uniform_trip=True),
         "uniform_branch": in_ptx(VECTORS, r"shfl\.sync", appears, uniform_branch=True),
         "split": in_ptx(PLAIN, r"bar\.sync", once_more, split=2),
-        "in_flight": in_ptx(TURNED, FOUR_OF_B, lambda off, on: (off, on) == (1, 8), in_flight=8),
+        "in_flight": in_ptx(TURNED, FOUR_OF_B, lambda off, on: off != on == 8, in_flight=8),
         "in_flight 16": in_ptx(FLYING, FOUR_OF_B, lambda off, on: (off, on) == (8, 16), in_flight=16),
         "prefetch": in_ptx(FLYING, r"ld\.global\.f32", lambda off, on: on == 2 * off, prefetch=True),
         "faithful": in_ptx(MASKED, r"st\.shared\.u32", lambda off, on: on > off, faithful=True),
@@ -118,8 +118,8 @@ IN_PTX = {
         "subwarp": in_ptx(SAMPLED, r"shfl\.sync", lambda off, on: (off, on) == (5, 3), subwarp=8),
         "tile_nnz": in_ptx(SAMPLED, r"ld\.shared\.v4\.u32", appears, tile_nnz=32),
         "tile_nnz and lhs": in_ptx(SAMPLED, r"ld\.global\.f32", lambda off, on: on < 32 * off, tile_nnz=32),
-        "bundle": in_ptx(SAMPLED, LOAD, once_more, bundle=True),
-        "bin": in_ptx(SAMPLED, LOAD, once_more, bin=True),
+        "bundle": in_ptx(SAMPLED, LIST, appears, bundle=True),
+        "bin": in_ptx(SAMPLED, LIST, appears, bin=True),
         "work of a list": in_ptx(SAMPLED, r"ctaid\.y", disappears, work="strips"),
         "reduction": in_ptx(
             TILED, r"shfl\.sync", lambda off, on: (off, on) == (160, 31), reduction="halving"

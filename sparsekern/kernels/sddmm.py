@@ -46,9 +46,10 @@ def make_sddmm(variant, types):
         for j in range(0, TILE_NNZ, GROUP):
             rows = lanes.load(staged, slot + j, GROUP)
             for u in range(GROUP):
-                array, index = rhs, shift + rows[u] * ld_rhs + s
                 if PRESCALE:  # New: prescale
                     array, index = right, int32(rows[u] + s)
+                else:
+                    array, index = rhs, shift + rows[u] * ld_rhs + s
                 if FEW:
                     y = lanes.load_or_leave(j + u < count, array, index, width)
                 else:
@@ -72,7 +73,7 @@ def make_sddmm(variant, types):
         first = int64(0)  # its first nonzero; int64, as offsets may be
         count = int32(0)  # its nonzeros, [0, TILE_NNZ]
         if position < positions:
-            if SWIZZLE:  # New: bundle, bin, and work, of a list that has no empty strip
+            if SWIZZLE:  # New: bundle, bin, and work, by a list that has no empty strip
                 first, packed = lanes.load(work, 2 * position, 2)
                 row, count = int64(int32(packed)), int32(packed >> 32)
             else:

@@ -58,17 +58,17 @@ def make_spmm_in_flight(variant, types):
         part = int32(subwarp % SPLIT)  # [0, SPLIT), its share of a row
 
         # Where is my tile? A subwarp past the last row has an empty one: it must still meet the barriers.
-        rows, tile_n = cuda.blockIdx.x, cuda.blockIdx.y
-        if N_FIRST:  # New: n_first, the longest rows begin with all their columns
-            rows, tile_n = cuda.blockIdx.y, cuda.blockIdx.x
-        position = int64(rows) * ROWS + subwarp // SPLIT
-        column = int32(tile_n * TILE_N + lane * VECTOR)  # of my first item
+        row_block, column_tile = cuda.blockIdx.x, cuda.blockIdx.y
+        if N_FIRST:  # New: n_first, all columns of the longest rows first
+            row_block, column_tile = cuda.blockIdx.y, cuda.blockIdx.x
+        position = int64(row_block) * ROWS + subwarp // SPLIT
+        column = int32(column_tile * TILE_N + lane * VECTOR)  # of my first item
         row = position
         first = int64(0)  # of the row's nonzeros; int64, as offsets may be
         length = int32(0)
         exists = position < m
         if exists:
-            if SWIZZLE:
+            if SWIZZLE:  # a list, see Topology.row_list
                 first, packed = lanes.load(work, 2 * position, 2)
                 row, length = int64(int32(packed)), int32(packed >> 32)
             else:

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 
 from sparsekern.machine.arithmetic import CASTS, Float32, to_int32
-from sparsekern.machine.lanes import accumulate_here
+from sparsekern.machine.multiply_adds import accumulate_here
 
 UNWRITTEN = None  # a cell that nothing has been stored in
 WIDEST = 16  # elements in a vector access, at most
@@ -99,7 +99,7 @@ class Place:
     def __getattr__(self, name):
         self.memory.fail("unsupported", f"a place has no {name}: it can only be loaded from")
 
-    def __getitem__(self, index):
+    def __getitem__(self, index, _=None):
         self.memory.fail("unsupported", f"a place takes no [{index}]: say lanes.load")
 
     __setitem__ = __getitem__

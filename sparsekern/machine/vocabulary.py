@@ -10,7 +10,7 @@ from types import CellType, CodeType, FunctionType, SimpleNamespace
 import numba
 from numba import cuda as compiled_cuda
 
-from sparsekern.machine import arithmetic, memory
+from sparsekern.machine import arithmetic, memory, multiply_adds
 from sparsekern.machine import lanes as compiled_lanes
 from sparsekern.machine.memory import UNWRITTEN, Memory, Registers
 from sparsekern.machine.races import Watch
@@ -46,7 +46,7 @@ class Lanes(SimpleNamespace):
 
     def fma(self, a, b, c):
         self._counts.fma += 1
-        return arithmetic.Float32(compiled_lanes.fma_here(a, b, c))
+        return arithmetic.Float32(multiply_adds.fma_here(a, b, c))
 
 
 class Cuda:
