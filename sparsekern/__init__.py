@@ -18,7 +18,8 @@ try:
     from sparsekern.ops import plan_sddmm, plan_spmm, sddmm, spmm
     from sparsekern.problem import SddmmProblem, SpmmProblem, Types
     from sparsekern.study.check import check
-    from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+    from sparsekern.toggles import VariantError
+    from sparsekern.variants import SddmmVariant, SpmmVariant
 except ImportError as error:  # `python -m sparsekern doctor` must run where a package is missing
     _missing = error
 

@@ -144,6 +144,28 @@ class Topology:
         key = tile_nnz, bundle, bin, strips_per_block
         return self.derive(("strips", *key), lambda: _strips(self.offsets, *key))
 
+    def row_list(self, *order):
+        """(m, 2) int64: of each position of the grid, what a subwarp there works on, in one load.
+
+        First the position of the row's first nonzero, then the row, plus 2**32 times the row's length.
+        order: as for `row_order`.
+        """
+
+        def make():
+            rows = self.row_order(*order)
+            return _packed(self.offsets[rows], rows, self.row_lengths[rows])
+
+        return self.derive(("row list", *order), make)
+
+    def strip_list(self, tile_nnz, *order):
+        """(strips, 2) int64: the same of strips, which are parts of rows; see `strips`."""
+
+        def make():
+            rows, starts = self.strips(tile_nnz, *order)
+            return _packed(starts, rows, np.minimum(self.offsets[rows + 1] - starts, tile_nnz))
+
+        return self.derive(("strip list", tile_nnz, *order), make)
+
     def __reduce__(self):
         return Topology, (self.offsets, self.columns, self.shape)  # without what is derived
 
@@ -155,6 +177,10 @@ def _strips(offsets, tile_nnz, *order):
     starts = offsets[rows] + (np.arange(len(rows)) - first[rows]) * tile_nnz
     order = _ordered(np.minimum(offsets[rows + 1] - starts, tile_nnz), *order)
     return _frozen(rows[order]), _frozen(starts[order].astype(offsets.dtype))
+
+
+def _packed(first, rows, lengths):
+    return _frozen(np.stack([first, rows + (lengths.astype(np.int64) << 32)], axis=1).astype(np.int64))
 
 
 def _frozen(array):

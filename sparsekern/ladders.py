@@ -3,7 +3,8 @@
 from dataclasses import fields, replace
 from itertools import product
 
-from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 
 def without(variant, name):
@@ -17,7 +18,7 @@ def without(variant, name):
     plainest = {f.name: f.default for f in fields(variant)}
     variant.check_name(name)
     changes = {name: plainest[name]}
-    for toggle, (base, values) in variant.prerequisites.items():  # in the order in which they build up
+    for toggle, base, values in variant.needs():
         if base in changes and changes[base] not in values:
             changes[toggle] = plainest[toggle]
     free = [f for f in fields(variant) if f.name in variant.adjustable and f.name not in changes]
@@ -37,10 +38,14 @@ def without(variant, name):
 
 
 def _ladder(first, *steps):
-    """[(what the step adds, variant)]: each step changes one toggle of the variant before it."""
+    """[(what the step adds, variant)]: each changes one toggle of the variant before it.
+
+    steps: (toggle, value), and for what others must make way for also the names of those, which go off.
+    """
     rungs = [("plain", first)]
-    for name, value in steps:
-        rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value})))
+    for name, value, *replaced in steps:
+        off = {field: getattr(SpmmVariant(), field) for field in replaced}
+        rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value}, **off)))
     return rungs
 
 
@@ -61,7 +66,9 @@ LADDERS = {
         ("uniform_branch", True),
         ("uniform_trip", True),
         ("stage_pad", 4),
-        ("tile_k", 16),
+        ("in_flight", 8, "roma", "unroll_residue", "uniform_branch"),
+        ("prefetch", True),
+        ("n_first", True),
         ("split", 4),
     ),
     "sddmm": _ladder(
@@ -76,6 +83,7 @@ LADDERS = {
         ("work", "strips"),
         ("rows_per_block", 8),
         ("tile_nnz", 8),
-        ("split", 4),
+        ("prescale", True),
+        ("split", 2),
     ),
 }

@@ -12,7 +12,8 @@ from sparsekern.machine.backends import resident_warps, resolve_place
 from sparsekern.machine.plans import PLANS
 from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem, Types
 from sparsekern.select import H200_WARPS, select
-from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 FACTORIES = {"spmm": make_spmm, "sddmm": make_sddmm}
 
@@ -188,19 +189,15 @@ def _plan(topology, problem, variant, make, backend, device, copied):
 
     def new():
         chosen, reason = variant, "asked for"
-        if variant is None:
-            chosen, reason = select(problem, _warps_to_fill(make, device))
+        if variant is None:  # a kernel of one's own gets on the emulator what a GPU would run
+            own = make not in FACTORIES.values()
+            chosen, reason = select(problem, resident_warps(device) or (own and H200_WARPS), own)
         refusal = chosen.check(problem)
         if refusal:
             raise VariantError(refusal)
         return PLANS[problem.op](topology, problem, chosen, make, backend, device, reason, copied)
 
     return topology.plan((problem, variant, make, backend, device, copied), new)
-
-
-def _warps_to_fill(make, device):
-    """What `select` aims at. A kernel of the user's own gets on the emulator what a GPU would run."""
-    return resident_warps(device) or (0 if make in FACTORIES.values() else H200_WARPS)
 
 
 def _row_stats(topology):

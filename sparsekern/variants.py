@@ -1,144 +1,13 @@
-"""Kernel variants: frozen sets of toggles, the rules between them, and the sizes they imply.
+"""The kernel variants: the toggles of each operation, and the sizes they imply."""
 
-A variant says how a kernel works and nothing about what it works on: `check(problem)` brings the two
-together. `dataclasses.replace` makes a neighbour, `ladders.without` the nearest one with a toggle off.
-"""
-
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from itertools import chain
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from sparsekern.problem import TILES
+from sparsekern.toggles import WORD, Variant, toggle
 
-WARP = 32
-MAX_THREADS = 1024  # per block
-MAX_SHARED = 48 * 1024  # bytes of static shared memory per block
-MAX_GRID_X = 2**31 - 1  # blocks
-MAX_GRID_Y = 65_535  # blocks
-WORD = 4  # bytes of a float32 or an int32
-
-
-class VariantError(ValueError):
-    """A toggle does not exist or has no such value, lacks what it builds on, or does not fit the operands."""
-
-
-def toggle(default, *choices, doc):
-    """A field of a variant. `default` is off or plainest; no `choices` means off or on."""
-    choices = choices or (False, True)
-    return field(default=default, metadata={"choices": choices, "doc": doc})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant(ABC):
-    """Base of all variants. Raises VariantError for an unknown toggle or value, or a missing prerequisite."""
-
-    op: ClassVar[str]
-    prerequisites: ClassVar[dict]  # toggle -> (field that it builds on, values of that field that do)
-    adjustable: ClassVar[tuple]  # fields that may move so that a block stays legal: see `without`
-    grid_sizes: ClassVar[tuple]  # the sizes that decide on the grid
-
-    def __new__(cls, *values, **toggles):
-        if values:
-            raise TypeError(f"{cls.__name__} takes toggles by name, such as vector=4; it got {values[0]!r}")
-        for name in toggles:
-            cls.check_name(name)
-        return super().__new__(cls)
-
-    @classmethod
-    def check_name(cls, name):
-        """Raises VariantError unless there is a toggle of that name."""
-        names = [f.name for f in fields(cls)]
-        if name not in names:
-            close = get_close_matches(str(name), names, 1)
-            hint = f", but {close[0]} is" if close else ""
-            raise VariantError(f"{name!r} is no toggle of {cls.__name__}{hint}; they are {', '.join(names)}")
-
-    def __post_init__(self):
-        for f in fields(self):
-            value, choices = getattr(self, f.name), f.metadata["choices"]
-            if type(value) is not type(choices[0]) or value not in choices:
-                allowed = ", ".join(map(str, choices))
-                raise VariantError(
-                    f"{f.name} is {value!r}; it must be one of {allowed} ({f.metadata['doc']})"
-                )
-        for name, (base, values) in self.prerequisites.items():
-            if self.is_on(name) and getattr(self, base) not in values:
-                raise VariantError(
-                    f"{name}={getattr(self, name)!r} needs {base} to be {' or '.join(map(str, values))}; "
-                    f"it is {getattr(self, base)!r}"
-                )
-        reason = self.illegal()
-        if reason:
-            raise VariantError(reason)
-
-    def is_on(self, name):
-        """Whether toggle `name` differs from its plainest value."""
-        return getattr(self, name) != type(self).__dataclass_fields__[name].default
-
-    @property
-    def threads(self):
-        """Threads per block."""
-        return self.subwarp * self.split * self.rows_per_block
-
-    @property
-    def block(self):
-        """(x, y): lanes of a subwarp, subwarps of a block."""
-        return self.subwarp, self.split * self.rows_per_block
-
-    @property
-    @abstractmethod
-    def shared_bytes(self):
-        """Shared memory per block."""
-
-    @abstractmethod
-    def grid(self, problem):
-        """(x, y, z): blocks of rows, tiles of a row, batch."""
-
-    def illegal(self):
-        """Why no block of any problem could run this variant, or None."""
-        if self.threads % WARP or self.threads > MAX_THREADS:
-            return (
-                f"subwarp * split * rows_per_block = {self.subwarp} * {self.split} * {self.rows_per_block} "
-                f"= {self.threads} threads; a block must be whole warps of {WARP}, at most {MAX_THREADS}"
-            )
-        if self.shared_bytes > MAX_SHARED:
-            return f"a block needs {self.shared_bytes} bytes of shared memory; it has at most {MAX_SHARED}"
-        return None
-
-    def check(self, problem):
-        """Why this variant cannot run `problem`, with the numbers, or None."""
-        return next(chain(self._refusals(problem), self._refusals_of_grid(problem)), None)
-
-    @abstractmethod
-    def _refusals(self, problem):
-        """Yields what operands of `problem` this variant cannot read or write."""
-
-    def _refusals_of_grid(self, problem):
-        x, y, _ = self.grid(problem)
-        if x > MAX_GRID_X or y > MAX_GRID_Y:
-            sizes = " and ".join(f"{name}={getattr(self, name)}" for name in self.grid_sizes)
-            yield (f"{sizes} need a grid of {x} x {y} blocks; it holds at most {MAX_GRID_X} x {MAX_GRID_Y}")
-
-    def _refusals_of_vectors(self, *operands):
-        """operands: (its name, name of its leading dimension, its `Layout`)."""
-        vector, width = self.vector, self.vector * WORD
-        for matrix, ld, layout in operands:
-            if layout.ld % vector:
-                yield (
-                    f"vector={vector} needs {ld}, the elements from row to row of {matrix}, to be a multiple "
-                    f"of {vector}; {ld} is {layout.ld}: pad its rows, or take a narrower vector"
-                )
-            if layout.align < width:
-                yield (
-                    f"vector={vector} needs {matrix} to start on {width} bytes; it starts on {layout.align}: "
-                    "copy it, or take a narrower vector"
-                )
-
-    def __str__(self):
-        on = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if self.is_on(f.name)]
-        return ", ".join(on) or "plain"
+MAX_HELD = 64  # elements of B, of the 255 registers that a lane can have
+_STAGED = (("stage", (True,)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,15 +16,21 @@ class SpmmVariant(Variant):
 
     op: ClassVar[str] = "spmm"
     prerequisites: ClassVar[dict] = {
-        "tile_k": ("stage", (True,)),
-        "stage_pad": ("stage", (True,)),
-        "sparse_vector": ("stage", (True,)),
-        "roma": ("sparse_vector", (2, 4)),
-        "prescale": ("stage", (True,)),
-        "unroll_residue": ("stage", (True,)),
-        "uniform_trip": ("stage", (True,)),
-        "uniform_branch": ("stage", (True,)),
-        "faithful": ("unroll_residue", (True,)),
+        "tile_k": _STAGED,
+        "stage_pad": _STAGED,
+        "sparse_vector": _STAGED,
+        "roma": (("sparse_vector", (2, 4)),),
+        "prescale": _STAGED,
+        "unroll_residue": _STAGED,
+        "uniform_trip": _STAGED,
+        "uniform_branch": _STAGED,
+        "faithful": (("unroll_residue", (True,)),),
+        "in_flight": (
+            ("prescale", (True,)),
+            ("uniform_trip", (True,)),
+            *((paper, (False,)) for paper in ("roma", "unroll_residue", "uniform_branch")),
+        ),
+        "prefetch": (("in_flight", (4, 8, 16)),),
     }
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_n")
@@ -176,12 +51,20 @@ class SpmmVariant(Variant):
     uniform_trip: bool = toggle(False, doc="all subwarps of a warp loop to its longest row")
     uniform_branch: bool = toggle(False, doc="all subwarps of a warp choose the same path in each step")
     split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share a row, their sums added in shared memory")
+    in_flight: int = toggle(0, 0, 4, 8, 16, doc="nonzeros whose rows of B are asked for before one is used")
+    prefetch: bool = toggle(False, doc="ask for the next tile of A before working on this one")
+    n_first: bool = toggle(False, doc="launch all column tiles of a block of rows before the next rows")
     faithful: bool = toggle(False, doc="mask as the paper does, by multiplying by zero: leaks Inf and NaN")
 
     @property
     def tile_n(self):
         """Columns of C in a strip."""
         return self.subwarp * self.vector * self.items
+
+    @property
+    def buffers(self):
+        """Tiles of A that a subwarp holds in shared memory at a time."""
+        return 2 if self.prefetch else 1
 
     @property
     def slice_words(self):
@@ -191,12 +74,27 @@ class SpmmVariant(Variant):
     @property
     def shared_bytes(self):
         """Shared memory per block: staged values and columns, and the sums of all slices but the first."""
-        staged = 2 * self.split * self.slice_words if self.stage else 0
+        staged = 2 * self.split * self.buffers * self.slice_words if self.stage else 0
         sums = (self.split - 1) * self.tile_n
         return self.rows_per_block * (staged + sums) * WORD
 
     def grid(self, problem):
-        return -(-problem.m // self.rows_per_block), -(-problem.n // self.tile_n), problem.batch
+        rows, columns = -(-problem.m // self.rows_per_block), -(-problem.n // self.tile_n)
+        return (columns, rows, problem.batch) if self.n_first else (rows, columns, problem.batch)
+
+    def illegal(self):
+        if self.in_flight > self.tile_k:
+            return (
+                f"in_flight={self.in_flight} takes nonzeros of one tile; tile_k is {self.tile_k}, "
+                "and must be at least that"
+            )
+        held = self.in_flight * self.items * self.vector
+        if held > MAX_HELD:
+            return (
+                f"in_flight * items * vector = {self.in_flight} * {self.items} * {self.vector} = {held} "
+                f"elements of B in registers of a lane; it may hold {MAX_HELD}"
+            )
+        return super().illegal()
 
     def _refusals(self, p):
         vector = self.vector
@@ -214,11 +112,8 @@ class SpmmVariant(Variant):
                     f"sparse_vector={self.sparse_vector} needs A's {name} to start on {width} bytes; "
                     f"they start on {layout.align}"
                 )
-        if self.prescale and (p.k - 1) * p.b.ld >= 2**31:
-            yield (
-                f"prescale needs (k - 1) * ldb below 2**31, to fit int32; it is {p.k - 1} * {p.b.ld} "
-                f"= {(p.k - 1) * p.b.ld}"
-            )
+        if self.prescale:
+            yield from self._refusals_of_prescale("(k - 1) * ldb", p.k, p.b.ld, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +121,7 @@ class SddmmVariant(Variant):
     """Toggles of the SDDMM kernel. The default is one warp per nonzero."""
 
     op: ClassVar[str] = "sddmm"
-    prerequisites: ClassVar[dict] = {"reduction": ("tile_nnz", TILES[1:])}
+    prerequisites: ClassVar[dict] = {"reduction": (("tile_nnz", TILES[1:]),)}
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp", "tile_nnz")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_nnz")
 
@@ -245,6 +140,7 @@ class SddmmVariant(Variant):
     )
     reduction: str = toggle("butterfly", "butterfly", "halving", doc="how lanes add up their partial sums")
     split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share the inner dimension of a strip")
+    prescale: bool = toggle(False, doc="multiply column indices by the row stride of rhs while staging")
 
     @property
     def results(self):
@@ -277,6 +173,8 @@ class SddmmVariant(Variant):
 
     def _refusals(self, p):
         yield from self._refusals_of_vectors(("lhs", "ld_lhs", p.lhs), ("rhs", "ld_rhs", p.rhs))
+        if self.prescale:
+            yield from self._refusals_of_prescale("(n - 1) * ld_rhs + k", p.n, p.rhs.ld, p.k)
 
 
 KINDS = {kind.op: kind for kind in (SpmmVariant, SddmmVariant)}

@@ -11,7 +11,7 @@ from sparsekern.study.codegen import ptx
 
 MAKE = {"spmm": make_spmm, "sddmm": make_sddmm}
 LOCAL = r"ld\.local|st\.local"
-LOAD = r"ld\.global\.\w32"
+LIST = r"ld\.global\.v2\.u64"  # an entry of a list of work
 PRODUCT = r"(?:mul|mad)\.lo\.s32\s+%r\d+, %r\d+, %r\d+[;,]"  # 32 bits wide, of two registers
 
 
@@ -82,6 +82,10 @@ SPLIT = replace(SAMPLED, split=4)
 LISTED = replace(TILED, work="strips")
 IN_ORDER = replace(SAMPLED, rows_per_block=2)  # several whole blocks of rows, to put in order
 
+TURNED = replace(VECTORS, vector=4, prescale=True, uniform_trip=True)
+FLYING = replace(TURNED, in_flight=8)
+FOUR_OF_B = r"ld\.global\.v4\.f32"
+
 # toggle -> (variants without and with it, what is counted in their PTX, what must hold of the two counts)
 IN_PTX = {
     "spmm": {
@@ -97,12 +101,15 @@ IN_PTX = {
         "roma of values": in_ptx(replace(VECTORS, vector=1), r"ld\.global\.v4\.f32", appears, roma=True),
         "prescale": in_ptx(STAGED, r"mul\.lo\.s64", lambda off, on: on < off / 2, prescale=True),
         "unroll_residue": in_ptx(VECTORS, r"ld\.shared\.f32", disappears, unroll_residue=True),
-        "bundle": in_ptx(PLAIN, LOAD, once_more, bundle=True),
-        "bin": in_ptx(PLAIN, LOAD, once_more, bin=True),
+        "bundle": in_ptx(PLAIN, LIST, appears, bundle=True),
+        "bin": in_ptx(PLAIN, LIST, appears, bin=True),
         "uniform_trip": in_ptx(VECTORS, r"shfl\.sync", twice, uniform_trip=True),
         "uniform_trip and its mask": in_ptx(VECTORS, r"bar\.warp\.sync\s+-1", twice, uniform_trip=True),
         "uniform_branch": in_ptx(VECTORS, r"shfl\.sync", appears, uniform_branch=True),
         "split": in_ptx(PLAIN, r"bar\.sync", once_more, split=2),
+        "in_flight": in_ptx(TURNED, FOUR_OF_B, lambda off, on: off != on == 8, in_flight=8),
+        "in_flight 16": in_ptx(FLYING, FOUR_OF_B, lambda off, on: (off, on) == (8, 16), in_flight=16),
+        "prefetch": in_ptx(FLYING, r"ld\.global\.f32", lambda off, on: on == 2 * off, prefetch=True),
         "faithful": in_ptx(MASKED, r"st\.shared\.u32", lambda off, on: on > off, faithful=True),
     },
     "sddmm": {
@@ -111,13 +118,14 @@ IN_PTX = {
         "subwarp": in_ptx(SAMPLED, r"shfl\.sync", lambda off, on: (off, on) == (5, 3), subwarp=8),
         "tile_nnz": in_ptx(SAMPLED, r"ld\.shared\.v4\.u32", appears, tile_nnz=32),
         "tile_nnz and lhs": in_ptx(SAMPLED, r"ld\.global\.f32", lambda off, on: on < 32 * off, tile_nnz=32),
-        "bundle": in_ptx(SAMPLED, LOAD, once_more, bundle=True),
-        "bin": in_ptx(SAMPLED, LOAD, once_more, bin=True),
+        "bundle": in_ptx(SAMPLED, LIST, appears, bundle=True),
+        "bin": in_ptx(SAMPLED, LIST, appears, bin=True),
         "work of a list": in_ptx(SAMPLED, r"ctaid\.y", disappears, work="strips"),
         "reduction": in_ptx(
             TILED, r"shfl\.sync", lambda off, on: (off, on) == (160, 31), reduction="halving"
         ),
         "split": in_ptx(SAMPLED, r"bar\.sync", once_more, split=2),
+        "prescale": in_ptx(TILED, r"mul\.lo\.s64", lambda off, on: on < off / 2, prescale=True),
         "split and its sums": in_ptx(SAMPLED, r"st\.shared\.f32", appears, split=2),
     },
 }
@@ -128,6 +136,7 @@ SHARED = {
         "stage_pad": (STAGED, replace(STAGED, stage_pad=4)),
         "rows_per_block": (STAGED, replace(STAGED, rows_per_block=8)),
         "split": (PLAIN, replace(PLAIN, split=4)),
+        "prefetch": (FLYING, replace(FLYING, prefetch=True)),
     },
     "sddmm": {
         "tile_nnz": (SAMPLED, TILED),
@@ -142,6 +151,8 @@ IN_LAUNCH = {
     "spmm": {
         "subwarp": (PLAIN, replace(PLAIN, subwarp=8), block),
         "rows_per_block": (PLAIN, replace(PLAIN, rows_per_block=8), block),
+        "n_first": (PLAIN, replace(PLAIN, n_first=True), grid),
+        "n_first and in_flight": (FLYING, replace(FLYING, n_first=True), grid),
         "bundle alone": (replace(PLAIN, bin=True), replace(PLAIN, bundle=True), order),
         "bundle and bin": (replace(PLAIN, bundle=True), replace(PLAIN, bundle=True, bin=True), order),
     },

@@ -28,17 +28,20 @@ VALUES = {
         uniform_trip=(False, True),
         uniform_branch=(False, True),
         split=(1, 2),
+        in_flight=(0, 8),
+        prefetch=(False, True),
     ),
     "sddmm": dict(
         vector=(1, 4),
         subwarp=(8, 32),
         tile_nnz=(1, 8, 32),
         rows_per_block=(4,),
-        bundle=(False, True),
+        bundle=(True,),
         bin=(False,),
         work=("grid", "bounded", "strips"),
         reduction=("butterfly", "halving"),
         split=(1, 2),
+        prescale=(False, True),
     ),
 }
 # ... and so is a cover of all pairs of all values, which is also compiled.

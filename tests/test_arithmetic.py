@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sparsekern.machine.arithmetic import Float32, to_float32, to_int32
 from sparsekern.machine.emulator import emulate
-from sparsekern.machine.lanes import accumulate_here as accumulate
-from sparsekern.machine.lanes import fma_here as fma
+from sparsekern.machine.multiply_adds import accumulate_here as accumulate
+from sparsekern.machine.multiply_adds import fma_here as fma
 
 floats32 = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**60), max_value=2.0**60)
 

@@ -147,7 +147,7 @@ def test_the_library_s_choice_can_be_timed(laboratory):
 def make_ones(variant, types):
     """A factory of a wrong kernel: it writes 1 to some elements of C."""
 
-    def ones(order, offsets, columns, values, B, ldb, C, ldc, m, n, sa, sb, sc):
+    def ones(work, offsets, columns, values, B, ldb, C, ldc, m, n, sa, sb, sc):
         i = cuda.grid(1)
         if i < C.size:
             C[i] = 1

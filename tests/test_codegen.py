@@ -1,12 +1,15 @@
 """Machine code: how it is read, and what each toggle is seen to change in it."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
 import pytest
-from evidence import MAKE, PLAIN, SAMPLED, STAGED
+from evidence import FLYING, LOCAL, MAKE, PLAIN, SAMPLED, STAGED, count
+from numba import cuda, float32, int32, int64, void
 
 from sparsekern import LADDERS, make_spmm
+from sparsekern.machine import lanes
 from sparsekern.study import tools
 from sparsekern.study.codegen import Resources, read_resources, resources, sass
 from sparsekern.study.sass import CLASSES, class_of, classes, instructions, loops, widths
@@ -45,6 +48,61 @@ def test_prescale_moves_the_multiplications_of_an_index_out_of_the_inner_loop():
     # index * ldb is 64 bits wide: three multiplications, one of them of 32 by 32 bits to 64
     assert [c.get("integer multiplications", 0) / c["multiply-adds"] for c in counts[0]] == [3, 3]
     assert [c.get("integer multiplications", 0) for c in counts[1]] == [0, 0]
+
+
+VECTOR_OF = float32[::1]
+WIDE_SUM, WIDE_PRODUCT, SIGN = r"add\.s64", r"(?:mul|mad)\.lo\.s64|shl\.b64", r"cvt\.s64\.s32"  # of 64 bits
+SCALED = r"(?:mul|mad)\.wide\.s32"  # an int32 times the size of an element, which an address takes with it
+
+
+def ptx_of(kernel):
+    """The PTX of a kernel of (x, out, start, i, j)."""
+    return cuda.compile_ptx(kernel, void(VECTOR_OF, VECTOR_OF, int64, int32, int32), cc=(9, 0))[0]
+
+
+def counted(text, *patterns):
+    return [len(re.findall(pattern, text)) for pattern in patterns]
+
+
+def from_a_place(x, out, start, i, j):
+    there = lanes.place(x, start)
+    a, b = lanes.load(there, i, 4), lanes.load_if(i < j, there, j, 4)
+    c, d = lanes.load(there, 4, 4), lanes.load_or_leave(i < j, there, 8, 4)
+    lanes.store(out, 0, (a[0] + b[1] + c[2] + d[3],))
+
+
+def from_an_array(x, out, start, i, j):
+    a, b = lanes.load(x, start + i, 4), lanes.load_if(i < j, x, start + j, 4)
+    c, d = lanes.load(x, start + 4, 4), lanes.load_or_leave(i < j, x, start + 8, 4)
+    lanes.store(out, 0, (a[0] + b[1] + c[2] + d[3],))
+
+
+def test_a_load_from_a_place_takes_one_product_and_a_constant_index_none():
+    text = ptx_of(from_a_place)
+    assert counted(text, r"ld\.global\.v4\.f32", r"\bld\.(?!global|param)") == [4, 0]
+    # the place: start times 4 and x; each index that is not constant: times 4, and the place
+    assert counted(text, WIDE_PRODUCT, SCALED, WIDE_SUM, SIGN) == [1, 2, 3, 0]
+    assert counted(text, r"\[%rd\d+\+(?:16|32)\]", r"mov\.b64") == [2, 1]
+    assert counted(ptx_of(from_an_array), WIDE_PRODUCT, WIDE_SUM, SIGN) > [1, 3, 0]
+
+
+def test_a_place_of_a_place_takes_one_product_more():
+    def kernel(x, out, start, i, j):
+        there = lanes.place(lanes.place(x, start), i)
+        lanes.store(out, 0, (lanes.load(there, j, 1)[0] + lanes.load(there, 1, 1)[0],))
+
+    assert counted(ptx_of(kernel), WIDE_PRODUCT, SCALED, WIDE_SUM, SIGN) == [1, 2, 3, 0]
+
+
+def test_a_row_of_b_in_flight_takes_one_product_and_no_local_memory():
+    twice = replace(FLYING, in_flight=16)
+    more = {
+        pattern: count(pattern, twice) - count(pattern, FLYING) for pattern in (SCALED, WIDE_PRODUCT, SIGN)
+    }
+    assert more == {SCALED: 8, WIDE_PRODUCT: 0, SIGN: 0}
+    assert count(r"ld\.global\.v4\.f32", twice) == 16
+    for variant in (FLYING, twice):
+        assert count(LOCAL, variant) == count(r"\bld\.(?!global|shared|param)", variant) == 0
 
 
 def test_machine_code_is_made_once_in_a_session(monkeypatch):

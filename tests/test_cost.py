@@ -20,7 +20,8 @@ from sparsekern.study.counters import count
 from sparsekern.study.gpus import GPUS
 from sparsekern.study.records import load
 from sparsekern.study.work import Work, work_of
-from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 OPS = ["spmm", "sddmm"]
 H200 = GPUS["h200"]

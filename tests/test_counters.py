@@ -17,7 +17,8 @@ from sparsekern.machine.trace import Cost, Kind, Trace
 from sparsekern.study import counters
 from sparsekern.study.counters import Counters, Range, count, plan, timeline
 from sparsekern.study.gpus import GPUS
-from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 OPS = ["spmm", "sddmm"]
 UNEVEN = with_row_lengths([5, 0, 33, 12, 1, 40, 7, 16], 48)
@@ -284,7 +285,7 @@ def test_a_factory_that_is_none_is_refused(match, make):
 
 def test_a_factory_of_the_users_own_is_counted():
     def make(variant, types):
-        def kernel(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+        def kernel(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
             B[0]
 
         return kernel

@@ -117,6 +117,75 @@ def test_a_masked_load_is_zeros_and_touches_nothing():
     assert y.tolist() == [0, 0] and not counts.loads
 
 
+def test_a_load_that_leaves_its_registers_is_nan_or_the_smallest_integer_where_it_is_not_wanted():
+    def kernel(x, columns, y, z):
+        i = cuda.threadIdx.x
+        lanes.store(y, 2 * i, lanes.load_or_leave(i > 0, x, 2 if i > 0 else 10**12, 2))
+        lanes.store(z, i, lanes.load_or_leave(i > 0, columns, i if i > 0 else -7, 1))
+
+    x, columns = np.arange(4, dtype=np.float32), np.array([5, 6], np.int32)
+    y, z = np.zeros(4, np.float32), np.zeros(2, np.int32)
+    counts = emulate(kernel, (1,), (2,), [x, columns, y, z])
+    assert np.array_equal(y, [np.nan, np.nan, 2, 3], equal_nan=True) and z.tolist() == [-(2**31), 6]
+    assert counts.loads == {("global", 8): 1, ("global", 4): 1}
+
+
+def test_a_multiply_add_of_what_was_left_is_nan():
+    def kernel(x, y):
+        acc = cuda.local.array(1, float32)
+        acc[0] = float32(0)
+        lanes.dot(lanes.load(x, 0, 2), lanes.load_or_leave(False, x, 0, 2), acc, 0)
+        y[0] = acc[0]
+
+    y = np.zeros(1, np.float32)
+    emulate(kernel, (1,), (1,), [np.zeros(2, np.float32), y])
+    assert np.isnan(y[0])
+
+
+def test_a_load_from_a_place_counts_from_there_and_is_an_access_of_its_array():
+    def kernel(x, y):
+        there = lanes.place(x, 4)
+        before = lanes.place(there, -3)
+        lanes.store(y, 0, lanes.load(there, 4, 4))
+        lanes.store(y, 4, lanes.load(before, -1, 1))
+        lanes.store(y, 5, lanes.load_if(True, before, 0, 1))
+        lanes.store(y, 6, lanes.load_if(False, there, 10**6, 2))
+
+    x, y = np.arange(12, dtype=np.float32), np.ones(8, np.float32)
+    counts = emulate(kernel, (1,), (1,), [x, y])
+    assert y.tolist() == [8, 9, 10, 11, 0, 1, 0, 0]
+    assert counts.loads == {("global", 16): 1, ("global", 4): 2}
+
+
+def test_an_index_from_a_place_is_an_int32_and_the_position_of_a_place_in_an_array_is_not():
+    def kernel(x, y, start):
+        there = lanes.place(x, start)
+        y[0] = lanes.load(there, 2**32 + 1 - start, 1)[0]
+        y[1] = lanes.load(lanes.place(there, 2**32 + 2 - start), 0, 1)[0]
+
+    y = np.zeros(2, np.float32)
+    for start in (0, 3, -(2**31) + 4):  # 1 - start and 2 - start fit an int32
+        emulate(kernel, (1,), (1,), [np.arange(4, dtype=np.float32), y, start])
+        assert y.tolist() == [1, 2]
+
+
+def test_what_is_put_into_registers_is_taken_out_again_rounded_and_without_an_access():
+    def kernel(x, y):
+        held = cuda.local.array(6, float32)
+        lanes.put((float32(7), float32(8)), held, 0)
+        lanes.put(lanes.load(x, 0, 4), held, 2)
+        lanes.put((0.1,), held, 1)
+        lanes.axpy(float32(2), lanes.take(held, 2, 2), held, 4)
+        lanes.put(lanes.take(held, 4, 1), held, 0)  # after a multiply-add that is put off
+        for i in range(6):
+            y[i] = held[i]
+
+    y = np.zeros(6, np.float32)
+    counts = emulate(kernel, (1,), (1,), [np.arange(1, 5, dtype=np.float32), y])
+    assert y.tolist() == [5, np.float32(0.1), 1, 2, 5, 8]
+    assert counts.loads == {("global", 16): 1} and counts.stores == {("global", 4): 6}
+
+
 def test_helpers_get_the_same_vocabulary():
     @njit(inline="always")
     def mine(scale):

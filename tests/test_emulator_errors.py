@@ -257,6 +257,88 @@ def test_a_dot_of_fragments_of_two_lengths_is_refused():
     assert error.kind == "unsupported" and "4 and 2 elements have no product" in str(error)
 
 
+def test_a_place_in_memory_that_is_not_global_is_refused():
+    def kernel():
+        shared = cuda.shared.array(4, float32)
+        lanes.place(shared, 1)  # here
+
+    error = caught(kernel, (1,), [])
+    assert (error.kind, error.line) == ("unsupported", line_of(kernel, "# here"))
+    assert "is in shared memory; places are in global memory" in str(error)
+
+
+@pytest.mark.parametrize("index, kind", [(4, "out of bounds"), (-8, "out of bounds"), (-2, "misaligned")])
+def test_an_access_from_a_place_that_is_wrong_names_the_element_of_its_array(index, kind):
+    def kernel(x, index):
+        lanes.load(lanes.place(lanes.place(x, 3), 1), index, 4)  # here
+
+    memory = np.zeros(12, np.float32)
+    x = memory[-memory.ctypes.data // 4 % 4 :][:8]
+    error = caught(kernel, (1,), [x, index])
+    assert (error.kind, error.line) == (kind, line_of(kernel, "# here"))
+    assert f"x[{4 + index}:{8 + index}] read" in str(error)
+
+
+def test_an_index_from_a_place_that_overflows_an_int32_wraps_around():
+    def kernel(x):
+        lanes.load(lanes.place(x, 4), 2**31, 1)
+
+    error = caught(kernel, (1,), [np.zeros(8, np.float32)])
+    assert error.kind == "out of bounds" and f"x[{4 - 2**31}] read" in str(error)
+
+
+def test_reading_an_output_that_nothing_was_written_to_through_a_place_is_an_error():
+    def kernel(x):
+        lanes.load(lanes.place(x, 2), -1, 1)
+
+    error = caught(kernel, (1,), [np.zeros(4, np.float32)], outputs=(0,))
+    assert error.kind == "unwritten" and "x[1] read" in str(error)
+
+
+def test_a_place_can_only_be_loaded_from():
+    def read(x):
+        lanes.place(x, 0)[1]  # here
+
+    def write(x):
+        lanes.place(x, 0)[1] = 2  # here
+
+    def store(x):
+        lanes.store(lanes.place(x, 0), 0, (float32(1),))  # here
+
+    def size(x):
+        x[0] = lanes.place(x, 0).size  # here
+
+    x = np.zeros(4, np.float32)
+    for kernel, said in (
+        (read, "takes no [1]: say lanes.load"),
+        (write, "takes no [1]: say lanes.load"),
+        (store, "it can only be loaded from"),
+        (size, "a place has no size"),
+    ):
+        error = caught(kernel, (1,), [x])
+        assert (error.kind, error.line) == ("unsupported", line_of(kernel, "# here"))
+        assert said in str(error)
+
+
+@pytest.mark.parametrize("start, span", [(3, "[3:5]"), (-1, "[-1:1]"), (4, "[4:6]")])
+def test_what_is_put_past_the_registers_is_out_of_bounds(start, span):
+    def kernel(start):
+        held = cuda.local.array(4, float32)
+        lanes.put((float32(1), float32(2)), held, start)  # here
+
+    error = caught(kernel, (1,), [start])
+    assert (error.kind, error.line) == ("out of bounds", line_of(kernel, "# here"))
+    assert f"register {span} of a local array of 4" in str(error)
+
+
+def test_a_load_that_leaves_its_registers_is_checked_where_it_is_wanted():
+    def kernel(x):
+        lanes.load_or_leave(cuda.threadIdx.x == 2, x, 9, 1)  # here
+
+    error = caught(kernel, (4,), [np.zeros(9, np.float32)])
+    assert (error.kind, error.line, error.thread) == ("out of bounds", line_of(kernel, "# here"), (2, 0, 0))
+
+
 def test_lanes_in_two_shuffles_do_not_meet():
     def kernel(x):
         i = cuda.threadIdx.x

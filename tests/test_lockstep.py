@@ -338,6 +338,45 @@ def words_of_lanes(x, z, y):
     y[i] = s
 
 
+@alike
+def places(x, z, y):
+    i = number()
+    mine, all_ = lanes.place(z, i // 4 * 4), lanes.place(x, 8)
+    back = lanes.place(mine, -(i // 8 * 4))  # of each lane another
+    a, b = lanes.load(back, 0, 4), lanes.load_if(i % 3 > 0, mine, 0, 4)
+    (c,) = lanes.load(all_, i // 2, 1)
+    (d,) = lanes.load(lanes.place(all_, 3), -i % 8, 1)  # one place for all
+    (e,) = lanes.load(mine, (1 << 32) + 1 - i % 2, 1)  # indices and places of places are int32 ...
+    (f,) = lanes.load(lanes.place(all_, (1 << 32) * i - 8), i, 1)
+    (g,) = lanes.load(lanes.place(x, (1 << 33) + i), -(1 << 31), 1) if i < 0 else lanes.load(x, i, 1)
+    y[i] = a[0] + 2 * a[3] + 3 * b[1] + c + 5 * d + 7 * e + 11 * f + 13 * g
+
+
+@alike
+def loads_that_leave_their_registers(x, z, y):
+    i = number()
+    four = lanes.load_or_leave(i % 3 > 0, z, i // 4 * 4 + (i % 3 == 0) * 10000000, 4)
+    (column,) = lanes.load_or_leave(x[i] > 0, lanes.place(x, i), 0 if x[i] > 0 else -(1 << 30), 1)
+    (none,) = lanes.load_or_leave(False, z, -1, 1)
+    (all_,) = lanes.load_or_leave(True, z, i, 1)
+    y[i] = (four[0] + four[3] + column + all_) if none != none else 100
+
+
+@alike
+def what_is_put_into_registers(x, z, y):
+    i = number()
+    held = cuda.local.array(12, float32)
+    for k in range(0, 12, 4):
+        lanes.put(lanes.load_if(i % 5 > 0, z, i // 4 * 4, 4), held, k)
+    if i % 7:
+        lanes.put((float32(i), z[i]), held, i % 8)  # of each lane others
+    lanes.put((1, 2, 3), held, 9)
+    if i % 2:
+        lanes.axpy(z[i], lanes.take(held, 4, 4), held, 0)
+    for k in range(12):
+        y[i] += (k + 1) * held[k]
+
+
 @pytest.mark.parametrize("width", [32, 1 << 15], ids=["a block at a time", "all blocks at once"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_lanes_in_lockstep_compute_what_they_do_on_the_emulator(monkeypatch, kernel, width):
@@ -488,6 +527,45 @@ def products_of_two_lengths(x, out):
     lanes.dot(lanes.load(x, 0, 4), lanes.load(x, 0, 2), sums, 0)
 
 
+def place_in_shared(x, out):
+    staged = cuda.shared.array(4, float32)
+    lanes.place(staged, cuda.threadIdx.x)
+
+
+def past_a_place(x, out):
+    lanes.load(lanes.place(x, 4), cuda.threadIdx.x + 2, 1)
+
+
+def before_a_place_of_a_place(x, out):
+    lanes.load(lanes.place(lanes.place(x, cuda.threadIdx.x), 0 - 2), 1, 1)
+
+
+def misaligned_from_a_place(x, out):
+    lanes.load(lanes.place(x, 2), cuda.threadIdx.x // 2, 2)
+
+
+def overflow_from_a_place(x, out):
+    lanes.load(lanes.place(x, 1), cuda.threadIdx.x << 31, 1)
+
+
+def unwritten_through_a_place(x, out):
+    lanes.load(lanes.place(out, 0), 1, 1)
+
+
+def left_but_wanted(x, out):
+    lanes.load_or_leave(cuda.threadIdx.x > 1, x, cuda.threadIdx.x * 4, 1)
+
+
+def put_past_the_end(x, out):
+    registers = cuda.local.array(4, float32)
+    lanes.put(lanes.load(x, 0, 2), registers, cuda.threadIdx.x + 1)
+
+
+def put_before_the_first(x, out):
+    registers = cuda.local.array(4, float32)
+    lanes.put((x[0], x[1]), registers, -1)
+
+
 @njit(inline="always")
 def beyond(x, i):
     return x[i + 6]
@@ -507,6 +585,10 @@ ERRORS = {
     no_such_name: "exception", unknown_word: "unsupported", two_dimensions: "unsupported",
     foreign_mask: "collective", exited_lane: "collective", deadlock: "deadlock",
     deadlock_of_masks: "deadlock", products_of_two_lengths: "unsupported", in_a_helper: "out of bounds",
+    place_in_shared: "unsupported", past_a_place: "out of bounds", before_a_place_of_a_place: "out of bounds",
+    misaligned_from_a_place: "misaligned", overflow_from_a_place: "out of bounds",
+    unwritten_through_a_place: "unwritten", left_but_wanted: "out of bounds",
+    put_past_the_end: "out of bounds", put_before_the_first: "out of bounds",
 }  # fmt: skip
 
 
@@ -526,6 +608,59 @@ def test_what_a_kernel_does_wrong_is_said_as_the_emulator_says_it(kernel):
     if found.kind != "exception":  # what Python says differs between its versions, and arrays from numbers
         assert str(found) == str(expected)
     assert x.all() and not out.any()
+
+
+def index_of_a_place(x, out):
+    lanes.place(x, cuda.threadIdx.x)[0]
+
+
+def index_of_one_place_for_all(x, out):
+    lanes.place(x, 4)[0]
+
+
+def element_of_a_place(x, out):
+    place = lanes.place(x, cuda.threadIdx.x)
+    place[0] = 1
+
+
+def store_to_a_place(x, out):
+    lanes.store(lanes.place(x, cuda.threadIdx.x), 0, (float32(1),))
+
+
+def store_to_one_place_for_all(x, out):
+    lanes.store(lanes.place(x, 4), 0, (float32(1),))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        index_of_a_place,
+        index_of_one_place_for_all,
+        element_of_a_place,
+        store_to_a_place,
+        store_to_one_place_for_all,
+    ],
+    ids=lambda kernel: kernel.__name__,
+)
+def test_a_place_that_is_not_only_loaded_from_is_an_error_at_its_line(kernel):
+    """In lockstep it is a number, which has no elements: the kind differs."""
+    x, out = np.ones(8, np.float32), np.zeros(2, np.float32)
+    expected, found = (caught(run, kernel, x, out, outputs=(1,)) for run in (emulate, launch))
+    assert (expected.kind, found.kind) == ("unsupported", "exception")
+    assert (found.file, found.line, found.thread) == (__file__, expected.line, expected.thread)
+    assert "TypeError" in str(found) and x.all()
+
+
+def test_a_load_that_leaves_its_registers_makes_no_access_where_it_is_not_wanted():
+    def kernel(x):
+        i = cuda.threadIdx.x
+        lanes.load_or_leave(i < 9, lanes.place(x, 32), i, 1)
+        lanes.load_or_leave(i > 31, x, i, 1)
+
+    x = np.ones(64, np.float32)
+    cost = {kind.verb: cost for kind, cost in launch(kernel, (1,), (32,), [x]).low.items()}
+    assert (cost["load"].instructions, cost["load"].lanes) == (1, 9)
+    assert emulate(kernel, (1,), (32,), [x]).loads == {("global", 4): 9}
 
 
 def test_an_exception_is_named_as_python_names_it():

@@ -30,7 +30,7 @@ BY_VECTORS = """
 def make_by_vectors(variant, types):
     VECTOR, SUBWARP, ROWS = variant.vector, variant.subwarp, variant.rows_per_block
 
-    def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
         column = (cuda.blockIdx.y * SUBWARP + cuda.threadIdx.x) * VECTOR
         if row < m and column < n:
@@ -68,7 +68,7 @@ def make_wider(variant, types):
     STRIDE = SUBWARP * VECTOR
     SUMS = ITEMS * VECTOR
 
-    def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
         column = cuda.blockIdx.y * STRIDE * ITEMS + cuda.threadIdx.x * VECTOR
         if row < m:

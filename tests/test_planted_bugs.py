@@ -13,7 +13,8 @@ from sparsekern import LADDERS, EmulatorError, Types, make_spmm, spmm
 from sparsekern.kernels import spmm as page
 from sparsekern.machine.emulator import emulate
 
-BEST = replace(LADDERS["spmm"][-1][1], tile_k=8)
+PAPER = [variant for _, variant in LADDERS["spmm"] if not variant.in_flight]
+BEST = replace(PAPER[-1], tile_k=8, split=4)
 planted, line_of = (partial(function, page) for function in (edits.planted, edits.line_of))
 STAGE_VALUES = "lanes.store(staged_values, slot + s, a)"
 STAGE_COLUMNS = "lanes.store(staged_columns, slot + s, indices)"
@@ -100,14 +101,14 @@ def test_two_subwarps_that_write_to_the_same_place_are_a_race(old, new, line):
 
 def test_a_prescaled_index_that_overflows_int32_is_out_of_bounds_where_it_is_used():
     columns, values = np.array([3], np.int32), np.ones(1, np.float32)
-    order, offsets, b, c = (
-        np.zeros(1, np.int32),
+    work, offsets, b, c = (
+        np.array([0, 1 << 32]),
         np.array([0, 1], np.int32),
         np.ones(64, np.float32),
         values * 0,
     )
     ldb = 2**30 - 4  # 3 * ldb wraps around to a negative int32
-    arguments = [order, offsets, columns, values, b, ldb, c, 4, 1, 1, 0, 0, 0]
+    arguments = [work, offsets, columns, values, b, ldb, c, 4, 1, 1, 0, 0, 0]
     with pytest.raises(EmulatorError) as info:
         emulate(make_spmm(BEST, Types()), (1, 1), BEST.block, arguments, outputs=(6,))
     first = inspect.getsourcelines(make_spmm)[1]

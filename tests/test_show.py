@@ -11,7 +11,8 @@ from sparsekern.generators import uniform
 from sparsekern.study.counters import count
 from sparsekern.study.naming import format_variant
 from sparsekern.study.show import variant_of
-from sparsekern.variants import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SddmmVariant, SpmmVariant
 
 OPS = ["spmm", "sddmm"]
 STEP = 2  # of either ladder, compiled once for all tests here

@@ -1,10 +1,12 @@
 """Strips: rows cut into pieces for SDDMM, and put in order of work."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 
+from sparsekern import Topology
 from sparsekern.problem import TILES, RowStats
 from sparsekern.zoo import ZOO
 
@@ -67,3 +69,73 @@ def test_strips_are_cut_once():
     topology = ZOO["pruned_layer"].make().topology
     assert topology.strips(8, True, True, 4) is topology.strips(8, True, True, 4)
     assert topology.strips(8, True, True, 4) is not topology.strips(8, True, True, 8)
+
+
+# The lists of work that kernels read are the same, packed
+
+
+def unpacked(work):
+    """(first, rows, lengths), as a kernel takes them out of its two int64."""
+    first, packed = work.T
+    return first, packed.astype(np.int32), (packed >> 32).astype(np.int32)
+
+
+def check_lists(topology, tile, *order):
+    lengths = np.diff(topology.offsets)
+    rows = topology.row_order(*order)
+    of_rows = rows, topology.offsets[rows], lengths[rows]
+    for work, expected in (
+        (topology.row_list(*order), of_rows),
+        (topology.strip_list(tile, *order), cut(topology, tile, *order)),
+    ):
+        rows, starts, lengths = expected
+        assert (work.dtype, work.shape, work.flags.writeable) == (np.int64, (len(rows), 2), False)
+        for found, column in zip(unpacked(work), (starts, rows, lengths), strict=True):
+            assert found.tolist() == column.tolist()
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_lists_say_what_orders_strips_and_offsets_say(name):
+    topology = ZOO[name].make().topology
+    for tile, swizzle, per_block in product((1, 8, 64), SWIZZLES, (1, 4)):
+        check_lists(topology, tile, *swizzle, per_block)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("shift", [0, 5])
+def test_lists_of_offsets_that_do_not_begin_at_0_name_positions_in_the_whole_of_columns(dtype, shift):
+    offsets = (np.array([0, 3, 3, 4, 14]) + shift).astype(dtype)
+    topology = Topology(offsets, np.zeros(offsets[-1] + 2, np.int32), (4, 3))
+    listed = (topology.row_list(False, False, 1), topology.strip_list(8, True, True, 1))
+    assert [[column.tolist() for column in unpacked(work)] for work in listed] == [
+        [[shift, shift + 3, shift + 3, shift + 4], [0, 1, 2, 3], [3, 0, 1, 10]],
+        [[shift + 4, shift, shift + 12, shift + 3], [3, 0, 3, 2], [8, 3, 2, 1]],
+    ]
+    for swizzle in SWIZZLES:
+        check_lists(topology, 8, *swizzle, 2)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 4), (3, 0), (3, 4)])
+def test_lists_of_an_empty_matrix_have_its_rows_and_no_strip(shape):
+    topology = Topology(np.zeros(shape[0] + 1, np.int32), np.zeros(0, np.int32), shape)
+    for swizzle in SWIZZLES:
+        check_lists(topology, 8, *swizzle, 4)
+    assert topology.row_list(True, True, 4).tolist() == [[0, row] for row in range(shape[0])]
+    assert topology.strip_list(8, True, True, 4).shape == (0, 2)
+
+
+def test_a_list_holds_positions_and_lengths_near_the_ends_of_their_ranges():
+    topology = Topology(np.zeros(3, np.int64), np.zeros(0, np.int32), (2, 1))
+    offsets = np.array([2**40, 2**40, 2**40 + 2**31 - 1])  # of columns that would take 4 TiB
+    vars(topology).update(offsets=offsets, row_lengths=np.diff(offsets))
+    long = [2**40, 1 + (2**31 - 1 << 32)]
+    assert topology.row_list(False, False, 1).tolist() == [[2**40, 0], long]
+    assert topology.row_list(True, True, 1).tolist() == [long, [2**40, 0]]
+
+
+def test_lists_are_made_once():
+    topology = ZOO["pruned_layer"].make().topology
+    for make in (topology.row_list, partial(topology.strip_list, 8)):
+        assert make(True, True, 4) is make(True, True, 4)
+        assert make(True, True, 4) is not make(True, False, 4)
+    assert topology.strip_list(8, True, True, 4) is not topology.strip_list(16, True, True, 4)

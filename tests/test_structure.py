@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "sparsekern"
 LAYERS = [  # a module imports from its own layer and from those before it
-    {"arrays", "libraries", "formats", "foreign", "problem", "variants", "ladders"},
+    {"arrays", "libraries", "formats", "foreign", "problem", "toggles", "variants", "ladders"},
     {"machine"},
     {"kernels"},
     {"reference", "generators", "datasets", "zoo", "select", "ops"},

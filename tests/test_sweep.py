@@ -17,7 +17,8 @@ from sparsekern.study.cases import cases, paper_n
 from sparsekern.study.naming import format_variant
 from sparsekern.study.records import LEVELS, Appender, RecordError, read
 from sparsekern.study.sweep import WrongKernel, read_sputnik, sweep
-from sparsekern.variants import SpmmVariant, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import SpmmVariant
 
 VARIANTS = [SpmmVariant(), SpmmVariant(vector=4), SpmmVariant(stage=True)]
 CHOSEN = SpmmVariant(vector=2)

@@ -41,14 +41,14 @@ def with_a_wrong_column():
 
 
 def misnames_a_barrier(variant, types):
-    def kernel(order, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u):
+    def kernel(work, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u):
         cuda.syncthread()
 
     return kernel
 
 
 def forgets_to_return(variant, types):
-    def kernel(order, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u):
+    def kernel(work, offsets, columns, values, B, ldb, C, ldc, m, n, s, t, u):
         C[0] = 1
 
 
@@ -240,7 +240,7 @@ VARIANT_CALLS = {
 }  # fmt: skip
 KERNEL_CALLS = {
     "the kernel in place of its factory": (
-        lambda: spmm(make=KERNEL), TypeError, "make is spmm(order, offsets, columns, values,",
+        lambda: spmm(make=KERNEL), TypeError, "make is spmm(work, offsets, columns, values,",
         "make(variant, types), which returns the kernel",
     ),
     "what a factory returned, jitted": (

@@ -207,7 +207,7 @@ def make_side_by_side(variant, types):
     """C = A @ B. A lane owns `vector` columns side by side, and names each by itself."""
     VECTOR, SUBWARP, ROWS = variant.vector, variant.subwarp, variant.rows_per_block
 
-    def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
         column = (cuda.blockIdx.y * SUBWARP + cuda.threadIdx.x) * VECTOR  # the first of mine
         if row < m and column < n:

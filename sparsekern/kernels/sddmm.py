@@ -19,41 +19,53 @@ def make_sddmm(variant, types):
     strip; at the end the lanes add theirs up. `variant` decides the rest.
     """
     VECTOR, SUBWARP, TILE_NNZ = variant.vector, variant.subwarp, variant.tile_nnz
-    ROWS, SPLIT = variant.rows_per_block, variant.split
+    ROWS, SPLIT, PRESCALE = variant.rows_per_block, variant.split, variant.prescale
     STRIPS, HALVING = variant.work == "strips", variant.reduction == "halving"
     SWIZZLE = STRIPS or variant.bundle or variant.bin
     INDEX, SUM = (getattr(numba, name) for name in (types.index, types.acc))
 
+    STRIDE = SUBWARP * VECTOR  # of the inner dimension, from one step to the next
     RESULTS = variant.results  # sums that a lane stores, of nonzeros lane, lane + SUBWARP, ...
     STAGED = ROWS * SPLIT * TILE_NNZ  # words of shared memory for columns
     PARTIAL = ROWS * (SPLIT - 1) * RESULTS * SUBWARP  # words of shared memory for the sums of other parts
     GROUP = min(TILE_NNZ, 4)  # columns in one read of shared memory
     HALVINGS = SUBWARP.bit_length() - 1
     PER_WARP = 32 // SUBWARP  # subwarps in a warp
-    SUBWARP_MASK = lanes.FULL_MASK >> (32 - SUBWARP)  # the lanes of the first subwarp of a warp
+    FULL_MASK = lanes.FULL_MASK
+    SUBWARP_MASK = FULL_MASK >> (32 - SUBWARP)  # the lanes of the first subwarp of a warp
+    FEW = TILE_NNZ <= 16  # so that registers hold what all of them have under way
 
     @njit(inline="always")
-    def add_products(width, left, right, lhs, rhs, ld_rhs, staged, slot, count, acc):
-        """acc[j] += lhs[left : left + width] . rhs[right + column j * ld_rhs :], for each nonzero j.
+    def add_products(width, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc):
+        """acc[j] += `width` elements of my row of lhs, from s on, times those of the row of nonzero j of rhs.
 
-        Positions are int64, since n * ld_rhs can pass 2**31: `right` and `ld_rhs` carry the sum along.
+        For all j at once; what those from `count` on get is never stored. Positions in rhs are int64, since
+        n * ld_rhs can pass 2**31; with prescale they fit int32.
         """
-        x = lanes.load(lhs, left, width)
+        x = lanes.load_or_leave(count > 0, left, s, width)
         for j in range(0, TILE_NNZ, GROUP):
-            indices = lanes.load(staged, slot + j, GROUP)
+            rows = lanes.load(staged, slot + j, GROUP)
             for u in range(GROUP):
-                y = lanes.load_if(j + u < count, rhs, right + indices[u] * ld_rhs, width)
+                if PRESCALE:  # New: prescale
+                    array, index = right, int32(rows[u] + s)
+                else:
+                    array, index = rhs, shift + rows[u] * ld_rhs + s
+                if FEW:
+                    y = lanes.load_or_leave(j + u < count, array, index, width)
+                else:
+                    y = lanes.load_if(j + u < count, array, index, width)
                 lanes.dot(x, y, acc, j + u)
 
     def sddmm(
-        order, starts, offsets, columns, lhs, ld_lhs, rhs, ld_rhs, out, positions, k,
+        work, offsets, columns, lhs, ld_lhs, rhs, ld_rhs, out, positions, k,
         lhs_stride, rhs_stride, out_stride,
     ):  # fmt: skip
         # Who am I?
         lane = int32(cuda.threadIdx.x)  # New: subwarp, [0, SUBWARP)
         subwarp = int32(cuda.threadIdx.y)  # New: rows_per_block, [0, ROWS * SPLIT)
         part = int32(subwarp % SPLIT)  # New: split, [0, SPLIT), its share of the inner dimension
-        mask = SUBWARP_MASK << (subwarp % PER_WARP * SUBWARP)
+        # A list has work for all lanes of a warp, but for its last; of a grid's strips most are empty.
+        mask = FULL_MASK if STRIPS else SUBWARP_MASK << (subwarp % PER_WARP * SUBWARP)
 
         # Where is my strip? A subwarp that has none must still meet the barrier of the block.
         position = int64(cuda.blockIdx.x) * ROWS + subwarp // SPLIT
@@ -61,19 +73,20 @@ def make_sddmm(variant, types):
         first = int64(0)  # its first nonzero; int64, as offsets may be
         count = int32(0)  # its nonzeros, [0, TILE_NNZ]
         if position < positions:
-            if SWIZZLE:  # New: bundle, bin, and the rows of a list
-                (index,) = lanes.load(order, position, 1)
-                row = int64(index)
-            if STRIPS:  # New: work, of a list that has no empty strip
-                first = int64(lanes.load(starts, position, 1)[0])
-            else:  # of a grid as wide as the longest row may be, where most strips are empty
-                first = int64(lanes.load(offsets, row, 1)[0]) + cuda.blockIdx.y * TILE_NNZ
-            stop = int64(lanes.load(offsets, row + 1, 1)[0])
-            count = int32(max(min(stop - first, TILE_NNZ), 0))
+            if SWIZZLE:  # New: bundle, bin, and work, by a list that has no empty strip
+                first, packed = lanes.load(work, 2 * position, 2)
+                row, count = int64(int32(packed)), int32(packed >> 32)
+            else:
+                first = int64(lanes.load(offsets, row, 1)[0])
+                count = int32(lanes.load(offsets, row + 1, 1)[0] - first)
+            if not STRIPS:  # of a grid as wide as the longest row may be, where most strips are empty
+                skip = cuda.blockIdx.y * TILE_NNZ
+                first += skip
+                count = int32(max(min(count - skip, TILE_NNZ), 0))
         batch = int64(cuda.blockIdx.z)
 
         acc = cuda.local.array(TILE_NNZ, SUM)  # registers
-        if count > 0:
+        if STRIPS or count > 0:
             for j in range(TILE_NNZ):
                 acc[j] = SUM(0)
 
@@ -82,21 +95,22 @@ def make_sddmm(variant, types):
             for i in range(RESULTS):  # New: tile_nnz, columns are read once for the whole strip
                 j = int32(lane + i * SUBWARP)
                 if j < TILE_NNZ:
-                    lanes.store(staged, slot + j, lanes.load_if(j < count, columns, first + j, 1))
+                    indices = lanes.load_if(j < count, columns, first + j, 1)
+                    if PRESCALE:
+                        indices = lanes.scale(indices, ld_rhs)
+                    lanes.store(staged, slot + j, indices)
             cuda.syncwarp(mask)
 
-            # Parts take steps in turn, a vector of the inner dimension for each lane, as many for all lanes
-            # of a subwarp; then what is left.
-            left = batch * lhs_stride + row * ld_lhs
-            right = batch * rhs_stride
-            vectors = int32(k // VECTOR)
-            for t in range(part, (vectors + SUBWARP - 1) // SUBWARP, SPLIT):
-                v = int32(t * SUBWARP + lane)
-                if v < vectors:
-                    s = int32(v * VECTOR)  # New: vector
-                    add_products(VECTOR, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
-            for s in range(vectors * VECTOR + part * SUBWARP + lane, k, SPLIT * SUBWARP):
-                add_products(1, left + s, right + s, lhs, rhs, ld_rhs, staged, slot, count, acc)
+            # Parts take steps in turn, a vector of the inner dimension for each lane; then what is left.
+            left = lanes.place(lhs, batch * lhs_stride + row * ld_lhs)
+            shift = batch * rhs_stride
+            right = lanes.place(rhs, shift)
+            whole = int32(k // STRIDE)
+            for t in range(part, whole, int32(SPLIT)):
+                s = int32(t * STRIDE + lane * VECTOR)  # New: vector
+                add_products(VECTOR, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc)
+            for s in range(int32(whole * STRIDE + part * SUBWARP + lane), k, int32(SPLIT * SUBWARP)):
+                add_products(1, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc)
 
             # Lanes add up their sums. That of nonzero lane + i * SUBWARP ends in acc[i * SUBWARP]. Groups of
             # SUBWARP sums, one after another, since the compiler would not unroll one loop over 64.

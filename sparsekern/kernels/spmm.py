@@ -1,13 +1,14 @@
 """SpMM: C = A @ B with A in CSR, B and C dense and row-major.
 
 The kernel of *Sparse GPU Kernels for Deep Learning* (Gale, Zaharia, Young, Elsen, SC20), section V,
-with each of its optimisations as a toggle, and three of our own (uniform trip count, uniform branch,
-split rows). A toggle's lines begin at its `# New:`.
+with each of its optimisations as a toggle, and some of our own (uniform trip count, uniform branch,
+split rows, order of tiles). A toggle's lines begin at its `# New:`.
 """
 
 import numba
 from numba import cuda, int32, int64, njit
 
+from sparsekern.kernels.spmm_in_flight import make_spmm_in_flight
 from sparsekern.machine import lanes
 
 
@@ -17,8 +18,10 @@ def make_spmm(variant, types):
     Hierarchical one-dimensional tiling: a subwarp owns a strip of C, one row by TILE_N columns, and
     runs over the nonzeros of that row of A; its lanes share the columns. `variant` decides the rest.
     """
+    if variant.in_flight:
+        return make_spmm_in_flight(variant, types)
     VECTOR, SUBWARP, ITEMS = variant.vector, variant.subwarp, variant.items
-    ROWS, SPLIT = variant.rows_per_block, variant.split
+    ROWS, SPLIT, N_FIRST = variant.rows_per_block, variant.split, variant.n_first
     STAGE, TILE_K, SLICE = variant.stage, variant.tile_k, variant.slice_words
     SPARSE_VECTOR, ROMA, PRESCALE = variant.sparse_vector, variant.roma, variant.prescale
     UNROLL_RESIDUE, FAITHFUL = variant.unroll_residue, variant.faithful
@@ -56,25 +59,29 @@ def make_spmm(variant, types):
             b = lanes.load_if(inside, B, start + i * STRIDE, VECTOR)  # New: vector
             lanes.axpy(a, b, acc, i * VECTOR)
 
-    def spmm(order, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
+    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
         # Who am I?
         lane = int32(cuda.threadIdx.x)  # New: subwarp, [0, SUBWARP)
         subwarp = int32(cuda.threadIdx.y)  # New: rows_per_block, [0, ROWS * SPLIT)
         part = int32(subwarp % SPLIT)  # New: split, [0, SPLIT), its share of a row
 
         # Where is my tile? A subwarp past the last row has an empty one: it must still meet the barriers.
-        position = int64(cuda.blockIdx.x) * ROWS + subwarp // SPLIT
-        column = int32(cuda.blockIdx.y * TILE_N + lane * VECTOR)  # New: items, of my first one
+        row_block, column_tile = cuda.blockIdx.x, cuda.blockIdx.y
+        if N_FIRST:  # New: n_first, all columns of the longest rows first
+            row_block, column_tile = cuda.blockIdx.y, cuda.blockIdx.x
+        position = int64(row_block) * ROWS + subwarp // SPLIT
+        column = int32(column_tile * TILE_N + lane * VECTOR)  # New: items, of my first one
         row = position
         first = int64(0)  # of the row's nonzeros; int64, as offsets may be
         length = int32(0)
         exists = position < m
         if exists:
-            if SWIZZLE:  # New: bundle, bin
-                (index,) = lanes.load(order, position, 1)
-                row = int64(index)
-            first = int64(lanes.load(offsets, row, 1)[0])
-            length = int32(lanes.load(offsets, row + 1, 1)[0] - first)
+            if SWIZZLE:  # New: bundle, bin, by a list that says in one load what offsets say in two
+                first, packed = lanes.load(work, 2 * position, 2)
+                row, length = int64(int32(packed)), int32(packed >> 32)
+            else:
+                first = int64(lanes.load(offsets, row, 1)[0])
+                length = int32(lanes.load(offsets, row + 1, 1)[0] - first)
         batch = int64(cuda.blockIdx.z)
         a_shift = batch * values_stride
         b_shift = batch * b_stride + column

@@ -33,7 +33,7 @@ from sparsekern.machine.arithmetic import Float32
 from sparsekern.machine.memory import UNWRITTEN, Memory
 from sparsekern.machine.report import Counts, EmulatorError
 from sparsekern.machine.vocabulary import Cuda, Lanes, Rebuilder
-from sparsekern.variants import MAX_THREADS, WARP
+from sparsekern.toggles import MAX_THREADS, WARP
 
 
 class Dim3(NamedTuple):

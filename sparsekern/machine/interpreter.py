@@ -123,10 +123,15 @@ class Interpreter(Expressions):
                 self.assign(name, item)
         elif isinstance(target, ast.Subscript):
             array, index = self.visit(target.value), self.visit(target.slice)
-            self.at(target)
-            array[index] = value
+            self.set_element(target, array, index, value)
         else:
             raise Unsupported(f"lanes in lockstep cannot assign to {ast.unparse(target)}")
+
+    def set_element(self, target, array, index, value):
+        self.at(target)
+        if vectors.varies(array):
+            raise TypeError("numbers and fragments do not support item assignment")
+        array[index] = value
 
     def AugAssign(self, node):
         operation = type(node.op)
@@ -134,8 +139,7 @@ class Interpreter(Expressions):
             array, index = self.visit(node.target.value), self.visit(node.target.slice)
             self.at(node.target)
             value = vectors.binary(operation, self.element(array, index), self.visit(node.value))
-            self.at(node.target)
-            array[index] = value
+            self.set_element(node.target, array, index, value)
         else:
             old = self.visit(node.target)
             self.assign(node.target, vectors.binary(operation, old, self.visit(node.value)))

@@ -2,25 +2,41 @@
 
 Each primitive becomes one or a few machine instructions through llvmlite; `machine.emulator` gives
 the same names meaning on the CPU. A *fragment* is a tuple of values in registers, as long as the
-vector access that made it. Widths are constants of the factory (names it closes over).
+vector access that made it. Widths are constants of the factory (names it closes over). Where a load takes
+an array it also takes a *place* in one: see `place`.
 
 All llvmlite code of the project is in this file: NVVM never merges scalar loads, so vector access
 has to be spelled out, as one load of `<width x element>` at an address aligned to its size.
 """
 
 from llvmlite import ir
-from numba import cuda, float32, float64, int32, njit, types, void
+from numba import cuda, int32, njit, types
 from numba.core import cgutils
 from numba.core.errors import RequireLiteralValue, TypingError
 from numba.core.extending import intrinsic
 
-PRIMITIVES = ("load", "load_if", "store", "take", "fma", "axpy", "dot", "scale")
+PRIMITIVES = (
+    "place",
+    "load",
+    "load_if",
+    "load_or_leave",
+    "store",
+    "take",
+    "put",
+    "fma",
+    "axpy",
+    "dot",
+    "scale",
+)
 FULL_MASK = 0xFFFFFFFF
+WIDE = ir.IntType(64)
+GLOBAL = 1  # the address space, in NVVM
 
 
 def _fragment_of(array, width):
-    """The type of a fragment of `width` elements of `array`."""
-    _check_array(array)
+    """The type of a fragment of `width` elements of `array`, or of what a place is in."""
+    if not isinstance(array, types.CPointer):
+        _check_array(array)
     if not isinstance(width, types.IntegerLiteral):
         raise RequireLiteralValue("width must be a constant that the factory closes over")
     return types.UniTuple(array.dtype, width.literal_value)
@@ -42,25 +58,59 @@ def _check_float32(*operands):
 
 
 def _address(context, builder, array_type, array, index_type, index):
+    if isinstance(array_type, types.CPointer):
+        return _address_from(context, builder, array_type, array, index_type, index)
     data = context.make_array(array_type)(context, builder, array).data
     index = context.cast(builder, index, index_type, types.intp)
     return builder.gep(data, [index])
 
 
+def _address_from(context, builder, place_type, place, index_type, index):
+    """The place plus four times an int32, or whatever its elements take: one `IMAD.WIDE`."""
+    size = context.get_abi_sizeof(context.get_value_type(place_type.dtype))
+    index = builder.sext(context.cast(builder, index, index_type, types.int32), WIDE)
+    address = builder.add(builder.ptrtoint(place, WIDE), builder.mul(index, ir.Constant(WIDE, size)))
+    return builder.inttoptr(address, place.type.pointee.as_pointer(GLOBAL))
+
+
 def _unpack(context, builder, fragment_type, vector):
-    items = [
-        builder.extract_element(vector, ir.Constant(ir.IntType(32), i)) for i in range(len(fragment_type))
-    ]
+    number = ir.IntType(32)
+    items = [builder.extract_element(vector, ir.Constant(number, i)) for i in range(len(fragment_type))]
     return context.make_tuple(builder, fragment_type, items)
+
+
+def _registers(context, builder, array_type, array, start_type, start, width):
+    """Pointers to `width` elements of a local array from `start` on."""
+    first = _address(context, builder, array_type, array, start_type, start)
+    return [cgutils.gep_inbounds(builder, first, i) for i in range(width)]
 
 
 def _load(context, builder, array_type, array, index_type, index, fragment_type):
     width = len(fragment_type)
     element = context.get_value_type(array_type.dtype)
     pointer = _address(context, builder, array_type, array, index_type, index)
-    pointer = builder.bitcast(pointer, ir.VectorType(element, width).as_pointer())
+    pointer = builder.bitcast(pointer, ir.VectorType(element, width).as_pointer(pointer.type.addrspace))
     size = context.get_abi_sizeof(element)
     return _unpack(context, builder, fragment_type, builder.load(pointer, align=size * width))
+
+
+@intrinsic
+def place(typingctx, array, position):
+    """Where `array[position]` lies in global memory, to load from at int32 indices that count from there.
+
+    It stays in registers: left alone, the compiler would add up position and index anew for each load.
+    Of a place, the one an int32 `position` further.
+    """
+    if not isinstance(array, types.CPointer):
+        _check_array(array)
+    result = types.CPointer(array.dtype)
+
+    def codegen(context, builder, signature, args):
+        address = builder.ptrtoint(_address(context, builder, array, args[0], position, args[1]), WIDE)
+        keep = ir.InlineAsm(ir.FunctionType(WIDE, [WIDE]), "mov.b64 $0, $1;", "=l,l", side_effect=True)
+        return builder.inttoptr(builder.call(keep, [address]), context.get_value_type(result))
+
+    return result(array, position), codegen
 
 
 @intrinsic
@@ -74,23 +124,33 @@ def load(typingctx, array, index, width):
     return fragment(array, index, width), codegen
 
 
-@intrinsic
-def load_if(typingctx, wanted, array, index, width):
-    """`load(array, index, width)` where `wanted`, a fragment of zeros elsewhere, without access."""
+def _load_where(wanted, array, index, width, elsewhere):
+    """Signature and code of a load where `wanted`; elsewhere: the LLVM constant that stands for it there."""
     fragment = _fragment_of(array, width)
 
     def codegen(context, builder, signature, args):
-        zero = context.get_constant_null(fragment)
         before = builder.block
         with builder.if_then(context.cast(builder, args[0], wanted, types.boolean)):
             loaded = _load(context, builder, array, args[1], index, args[2], fragment)
             inside = builder.block
         result = builder.phi(loaded.type)
-        result.add_incoming(zero, before)
+        result.add_incoming(ir.Constant(loaded.type, elsewhere), before)
         result.add_incoming(loaded, inside)
         return result
 
     return fragment(wanted, array, index, width), codegen
+
+
+@intrinsic
+def load_if(typingctx, wanted, array, index, width):
+    """`load(array, index, width)` where `wanted`, a fragment of zeros elsewhere, without access."""
+    return _load_where(wanted, array, index, width, None)
+
+
+@intrinsic
+def load_or_leave(typingctx, wanted, array, index, width):
+    """`load_if`, but elsewhere anything: for what nothing is made of that lasts. Saves the zeros."""
+    return _load_where(wanted, array, index, width, ir.Undefined)
 
 
 @intrinsic
@@ -119,11 +179,25 @@ def take(typingctx, registers, start, width):
     fragment = _fragment_of(registers, width)
 
     def codegen(context, builder, signature, args):
-        first = _address(context, builder, registers, args[0], start, args[1])
-        items = [builder.load(cgutils.gep_inbounds(builder, first, i)) for i in range(len(fragment))]
-        return context.make_tuple(builder, fragment, items)
+        elements = _registers(context, builder, registers, args[0], start, args[1], len(fragment))
+        return context.make_tuple(builder, fragment, map(builder.load, elements))
 
     return fragment(registers, start, width), codegen
+
+
+@intrinsic
+def put(typingctx, fragment, registers, start):
+    """`registers[start : start + len(fragment)] = fragment` of a local array; no memory access."""
+    _check_fragment(fragment)
+    _check_array(registers)
+
+    def codegen(context, builder, signature, args):
+        elements = _registers(context, builder, registers, args[1], start, args[2], len(fragment))
+        for item, element in zip(cgutils.unpack_tuple(builder, args[0]), elements, strict=True):
+            builder.store(context.cast(builder, item, fragment.dtype, registers.dtype), element)
+        return context.get_dummy_value()
+
+    return types.void(fragment, registers, start), codegen
 
 
 @intrinsic
@@ -149,9 +223,8 @@ def axpy(typingctx, a, x, y, start):
     _check_float32(a, x.dtype, y.dtype)
 
     def codegen(context, builder, signature, args):
-        first = _address(context, builder, y, args[2], start, args[3])
-        for i, item in enumerate(cgutils.unpack_tuple(builder, args[1])):
-            element = cgutils.gep_inbounds(builder, first, i)
+        elements = _registers(context, builder, y, args[2], start, args[3], len(x))
+        for item, element in zip(cgutils.unpack_tuple(builder, args[1]), elements, strict=True):
             builder.store(builder.fma(args[0], item, builder.load(element)), element)
         return context.get_dummy_value()
 
@@ -209,33 +282,4 @@ def warp_max(value, subwarp):
 @njit(inline="always")
 def warp_min(value, subwarp):
     """Smallest int32 `value` over the subwarps of a warp, as `warp_max`."""
-    return -warp_max(-value, subwarp)
-
-
-# The same multiply-adds, compiled for this processor: what the emulator computes with. They are here
-# because Numba's cache notices changes of this file only; with signatures, so that no first call waits.
-
-
-@njit(float32(float64, float64, float64), cache=True)
-def fma_here(a, x, y):
-    """`a * x + y` of three numbers that float32 can hold, rounded once."""
-    return fma(float32(a), float32(x), float32(y))
-
-
-@njit(void(float32[::1], float32[::1], int32[:, ::1], float32[::1]), cache=True)
-def accumulate_here(multipliers, rows, spans, sums):
-    """For each span in turn, and each of its multipliers: adds multiplier * row to the span's sums.
-
-    multipliers, rows: (count,) and (count * width,) float32 of each span, one span after another. spans:
-    (spans, 2) int32, count and width of each. sums: (sum of widths,) float32, updated, with one fused
-    multiply-add an element.
-    """
-    multiplier = row = first = 0
-    for span in range(len(spans)):
-        count, width = spans[span]
-        for _ in range(count):
-            for j in range(width):
-                sums[first + j] = fma(multipliers[multiplier], rows[row + j], sums[first + j])
-            multiplier += 1
-            row += width
-        first += width
+    return int32(-warp_max(int32(-value), subwarp))  # or Numba would shuffle an int64, in two halves

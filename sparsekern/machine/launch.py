@@ -31,17 +31,17 @@ def _vectors(*names):
 def spmm_signature(dtypes):
     """The Numba signature of an SpMM kernel for `dtypes` (a `Types`): what a factory's kernel must accept."""
     t = dtypes
-    order, offsets, columns, values, b, c = _vectors(t.index, t.offset, t.index, t.values, t.dense, t.out)
-    return void(order, offsets, columns, values, b, int64, c, int64, int32, int32, int64, int64, int64)
+    work, offsets, columns, values, b, c = _vectors("int64", t.offset, t.index, t.values, t.dense, t.out)
+    return void(work, offsets, columns, values, b, int64, c, int64, int32, int32, int64, int64, int64)
 
 
 def sddmm_signature(dtypes):
     """The same of an SDDMM kernel."""
     t = dtypes
-    order, starts, offsets, columns = _vectors(t.index, t.offset, t.offset, t.index)
+    work, offsets, columns = _vectors("int64", t.offset, t.index)
     lhs, rhs, out = _vectors(t.dense, t.dense, t.out)
     sizes = (int64, int32, int64, int64, int64)
-    return void(order, starts, offsets, columns, lhs, int64, rhs, int64, out, *sizes)
+    return void(work, offsets, columns, lhs, int64, rhs, int64, out, *sizes)
 
 
 SIGNATURES = {"spmm": spmm_signature, "sddmm": sddmm_signature}

@@ -22,7 +22,7 @@ from sparsekern.machine.report import EmulatorError
 from sparsekern.machine.trace import Trace
 from sparsekern.machine.vectors import typed, varies
 from sparsekern.machine.vocabulary import Rebuilder
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 WIDTH, FIRST = 1 << 15, 1 << 12  # lanes that run at once, or those of a block: at most, and at first
 EVENTS = 1 << 21  # that are to be put together at once, of some 100 bytes each
@@ -66,6 +66,7 @@ class Lockstep(Interpreter):
             if isinstance(value, np.ndarray):
                 handed[position] = Memory.of(self, name, value, position in outputs)
                 arrays.append((handed[position], value))
+        self.arguments = handed
         first, blocks, width = 0, prod(self.grid), min(FIRST, WIDTH)
         with np.errstate(all="ignore"):
             while first < blocks:

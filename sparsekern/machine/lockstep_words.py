@@ -1,5 +1,6 @@
 """What a kernel may say in lockstep: its `cuda` and `lanes`, for all lanes that run at once."""
 
+from numbers import Integral
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +13,10 @@ from sparsekern.machine.lockstep_memory import WIDE, Memory, Registers
 from sparsekern.machine.trace import NOWHERE, Kind
 from sparsekern.machine.vectors import Unsupported, varies
 from sparsekern.machine.vocabulary import DTYPES, TYPES
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
+INT32 = np.dtype(np.int32)
+ARGUMENT = 2**44  # elements: more than an array has
 BARRIER, SHUFFLE, VOTE = map(Kind, ("barrier", "shuffle", "vote"))
 
 
@@ -23,22 +26,46 @@ class Lanes(Word):
     def __init__(self, machine):
         self._machine = machine
 
+    def place(self, array, position):
+        """A number, as a pointer is: of the argument of the kernel, times ARGUMENT, plus elements into it."""
+        if not isinstance(array, Memory):
+            return array + vectors.cast(INT32, position)
+        if array not in self._machine.arguments:
+            raise Unsupported(f"{array.name} is in {array.space} memory; places are in global memory")
+        return self._machine.arguments.index(array) * ARGUMENT + position
+
     def load(self, array, index, width):
         return self.load_if(True, array, index, width)
 
     def load_if(self, wanted, array, index, width):
-        return self._memory(array).load(wanted, index, width)
+        array, index = self._memory(array, index)
+        return array.load(wanted, index, width)
+
+    def load_or_leave(self, wanted, array, index, width):
+        loaded = self.load_if(wanted, array, index, width)
+        anything = np.nan if loaded.dtype.kind == "f" else -(2**31)
+        return np.where(vectors.truth(wanted), loaded, loaded.dtype.type(anything))
 
     def store(self, array, index, fragment):
-        self._memory(array).store(index, fragment)
-
-    def _memory(self, array):
         if not isinstance(array, Memory):
+            raise TypeError(f"lanes store to global and shared arrays, not {type(array).__name__}")
+        array.store(index, fragment)
+
+    def _memory(self, array, index):
+        """The array that is meant, and the index in it."""
+        if isinstance(array, Memory):
+            return array, index
+        if not isinstance(array, Integral) and not (varies(array) and array.dtype.kind == "i"):
             raise TypeError(f"lanes access global and shared arrays, not {type(array).__name__}")
-        return array
+        place = self._machine.spread(array) + vectors.cast(INT32, index)
+        argument = (int(place[0]) + ARGUMENT // 2) // ARGUMENT
+        return self._machine.arguments[argument], place - argument * ARGUMENT
 
     def take(self, registers, start, width):
         return registers.take(start, width)
+
+    def put(self, fragment, registers, start):
+        registers.put(start, fragment)
 
     def fma(self, a, b, c):
         self._multiply_add(1)
@@ -65,7 +92,7 @@ class Lanes(Word):
 
     def scale(self, fragment, factor):
         fragment = vectors.fragment(fragment, len(self._machine.mask))
-        return vectors.cast(np.dtype(np.int32), fragment * vectors.typed(factor))
+        return vectors.cast(INT32, fragment * vectors.typed(factor))
 
 
 class Cuda(Word):

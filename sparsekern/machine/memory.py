@@ -5,8 +5,8 @@ from itertools import islice
 
 import numpy as np
 
-from sparsekern.machine.arithmetic import CASTS, Float32
-from sparsekern.machine.lanes import accumulate_here
+from sparsekern.machine.arithmetic import CASTS, Float32, to_int32
+from sparsekern.machine.multiply_adds import accumulate_here
 
 UNWRITTEN = None  # a cell that nothing has been stored in
 WIDEST = 16  # elements in a vector access, at most
@@ -90,8 +90,34 @@ class Memory:
         self.fail("misaligned", f"{what} as one vector; its address is {off} bytes past alignment")
 
 
+class Place:
+    """A place in a global `Memory`, to load from: see `lanes.place`."""
+
+    def __init__(self, memory, start):
+        self.memory, self.start = memory, start
+
+    def __getattr__(self, name):
+        self.memory.fail("unsupported", f"a place has no {name}: it can only be loaded from")
+
+    def __getitem__(self, index, _=None):
+        self.memory.fail("unsupported", f"a place takes no [{index}]: say lanes.load")
+
+    __setitem__ = __getitem__
+
+
+def place(array, position):
+    """`position` elements into a `Memory` or further from a `Place`."""
+    if type(array) is Place:
+        return Place(array.memory, array.start + to_int32(position))
+    if array.space != "global":
+        array.fail("unsupported", f"{array.name} is in {array.space} memory; places are in global memory")
+    return Place(array, position)
+
+
 def load_if(wanted, array, index, width):
     """`width` elements of a `Memory` from `index` on, as one access; zeros and no access if not `wanted`."""
+    if type(array) is Place:
+        array, index = array.memory, array.start + to_int32(index)
     if not wanted:
         return [array.zero] * width
     fragment = array.cells[index : index + width]
@@ -103,6 +129,15 @@ def load_if(wanted, array, index, width):
     if array.watch:
         array.watch.see("read", index, width)
     return fragment
+
+
+def load_or_leave(wanted, array, index, width):
+    """`load_if`, but NaN, or the smallest integer, if not `wanted`."""
+    fragment = load_if(wanted, array, index, width)
+    if wanted:
+        return fragment
+    zero = fragment[0]
+    return [type(zero)("nan") if isinstance(zero, float) else -(2**31)] * width
 
 
 class Registers:
@@ -132,12 +167,24 @@ class Registers:
 
     def _peek(self, start, width):
         if start < 0 or start + width > len(self.cells):
-            span = f"[{start}]" if width == 1 else f"[{start}:{start + width}]"
-            self.fail("out of bounds", f"register {span} of a local array of {len(self.cells)}")
+            self.fail("out of bounds", self._span(start, width))
         cells = self.cells[start : start + width]
         if UNWRITTEN in cells:
             self.fail("unwritten", f"register [{start + cells.index(UNWRITTEN)}] read before it was written")
         return cells
+
+    def put(self, start, fragment):
+        """Writes registers `start` on."""
+        if self.pending:
+            self._catch_up()
+        width = len(fragment)
+        if start < 0 or start + width > len(self.cells):
+            self.fail("out of bounds", self._span(start, width))
+        self.cells[start : start + width] = map(self.cast, fragment)
+
+    def _span(self, start, width):
+        span = f"[{start}]" if width == 1 else f"[{start}:{start + width}]"
+        return f"register {span} of a local array of {len(self.cells)}"
 
     def __getitem__(self, index):
         if self.pending:
@@ -150,7 +197,7 @@ class Registers:
         if self.pending:
             self._catch_up()
         if index < 0 or index >= len(self.cells):
-            self.fail("out of bounds", f"register [{index}] of a local array of {len(self.cells)}")
+            self.fail("out of bounds", self._span(index, 1))
         self.cells[index] = self.cast(value)
 
     def put_off(self, start, width):

@@ -19,7 +19,7 @@ class SpmmPlan(Plan):
     output = 6
 
     def _structure(self, topology):
-        return (_order(topology, self.variant), ("offsets", topology.offsets), ("columns", topology.columns))
+        return (_work(topology, self.variant), ("offsets", topology.offsets), ("columns", topology.columns))
 
     @cached_property
     def layouts(self):
@@ -55,17 +55,10 @@ class SddmmPlan(Plan):
     """Products at the nonzeros of a topology. lhs: (m, k). rhs: (n, k). Result: (stored,), contiguous."""
 
     inputs = "lhs", "rhs"
-    output = 8
+    output = 7
 
     def _structure(self, topology):
-        t, v = topology, self.variant
-        if v.work == "strips":
-            order = v.tile_nnz, v.bundle, v.bin, v.rows_per_block
-            rows, starts = t.strips(*order)
-            work = (("rows of strips", *order), rows), (("starts of strips", *order), starts)
-        else:
-            work = _order(t, v), ("no starts", t.offsets[:0])
-        return (*work, ("offsets", t.offsets), ("columns", t.columns))
+        return (_work(topology, self.variant), ("offsets", topology.offsets), ("columns", topology.columns))
 
     @cached_property
     def layouts(self):
@@ -101,10 +94,12 @@ class SddmmPlan(Plan):
 PLANS = {"spmm": SpmmPlan, "sddmm": SddmmPlan}
 
 
-def _order(topology, variant):
-    """(key, array): the order of rows; empty for a variant that does not swizzle."""
+def _work(topology, variant):
+    """(key, array): the list of work that a kernel reads, flat; empty for a variant that reads offsets."""
     v = variant
-    if not (v.bundle or v.bin):
-        return "no order", topology.columns[:0]
-    key = v.bundle, v.bin, v.rows_per_block
-    return ("order", *key), topology.row_order(*key)
+    order = v.bundle, v.bin, v.rows_per_block
+    if getattr(v, "work", None) == "strips":
+        return ("strip list", v.tile_nnz, *order), topology.strip_list(v.tile_nnz, *order).reshape(-1)
+    if v.bundle or v.bin:
+        return ("row list", *order), topology.row_list(*order).reshape(-1)
+    return "no list", np.empty(0, np.int64)

@@ -21,7 +21,7 @@ import numpy as np
 
 from sparsekern.machine.lanes import FULL_MASK
 from sparsekern.machine.transactions import least, sectors, wavefronts
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 MOST = 16  # bytes that a lane can access in one instruction
 OFF, NOWHERE = -1, -2  # addresses: of an access that is switched off, of what is none

@@ -6,7 +6,7 @@ of, its lane and its byte address. An access is aligned to its size, at most 16 
 
 import numpy as np
 
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 SECTOR = 32  # bytes: the least that a cache line is read or written in
 BANKS, WORD = 32, 4  # of shared memory: banks, and bytes that each gives in a pass

@@ -10,12 +10,12 @@ from types import CellType, CodeType, FunctionType, SimpleNamespace
 import numba
 from numba import cuda as compiled_cuda
 
-from sparsekern.machine import arithmetic
+from sparsekern.machine import arithmetic, memory, multiply_adds
 from sparsekern.machine import lanes as compiled_lanes
-from sparsekern.machine.memory import UNWRITTEN, Memory, Registers, axpy, dot, load_if
+from sparsekern.machine.memory import UNWRITTEN, Memory, Registers
 from sparsekern.machine.races import Watch
 from sparsekern.machine.sites import instruction
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 DTYPES = {cast: dtype for dtype, cast in arithmetic.CASTS.items()}
 TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by name, as Numba's
@@ -24,15 +24,21 @@ TYPES = {dtype.name: cast for dtype, cast in arithmetic.CASTS.items()}  # by nam
 class Lanes(SimpleNamespace):
     """The `lanes` of emulated kernels: `PRIMITIVES` here, what is composed of them rebuilt."""
 
-    load = staticmethod(partial(load_if, True))
-    load_if = staticmethod(load_if)
+    place = staticmethod(memory.place)
+    load = staticmethod(partial(memory.load_if, True))
+    load_if = staticmethod(memory.load_if)
+    load_or_leave = staticmethod(memory.load_or_leave)
     store = staticmethod(Memory.store)
     take = staticmethod(Registers.take)
-    axpy = staticmethod(axpy)
-    dot = staticmethod(dot)
+    axpy = staticmethod(memory.axpy)
+    dot = staticmethod(memory.dot)
 
     def __init__(self, counts):
         self._counts = counts
+
+    @staticmethod
+    def put(fragment, registers, start):
+        registers.put(start, fragment)
 
     @staticmethod
     def scale(fragment, factor):
@@ -40,7 +46,7 @@ class Lanes(SimpleNamespace):
 
     def fma(self, a, b, c):
         self._counts.fma += 1
-        return arithmetic.Float32(compiled_lanes.fma_here(a, b, c))
+        return arithmetic.Float32(multiply_adds.fma_here(a, b, c))
 
 
 class Cuda:

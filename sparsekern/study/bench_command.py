@@ -12,7 +12,7 @@ from sparsekern.study.compare import FASTEST, report, rival_us
 from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.records import LEVELS, Appender, Record, read
 from sparsekern.study.sweep import WrongKernel, read_sputnik, sweep
-from sparsekern.variants import VariantError
+from sparsekern.toggles import VariantError
 
 PAGE = 160  # columns of tables that go to a file
 INTERRUPTED = 130  # the exit status that shells give a program ended by Ctrl-C

@@ -15,7 +15,8 @@ from sparsekern.machine.report import EmulatorError
 from sparsekern.ops import FACTORIES, check_factory, check_options, sddmm, spmm
 from sparsekern.problem import Types
 from sparsekern.reference import error, sddmm_reference, spmm_reference, tolerance
-from sparsekern.variants import KINDS, Variant, VariantError
+from sparsekern.toggles import Variant, VariantError
+from sparsekern.variants import KINDS
 from sparsekern.zoo import ZOO
 
 WIDTH = {"spmm": 74, "sddmm": 142}  # columns of the dense operands: several steps, and a last one not whole

@@ -16,7 +16,8 @@ from sparsekern.study.counters import plan
 from sparsekern.study.gpus import GPUS, Gpu
 from sparsekern.study.render import Shown
 from sparsekern.study.work import LINE, WORD, work_of
-from sparsekern.variants import KINDS, Variant, VariantError
+from sparsekern.toggles import Variant, VariantError
+from sparsekern.variants import KINDS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from sparsekern.ops import FACTORIES, check_options, plan_sddmm, plan_spmm
 from sparsekern.problem import Layout, Problem
 from sparsekern.select import H200_WARPS, select
 from sparsekern.study.render import Shown
-from sparsekern.variants import KINDS, WARP, Variant
+from sparsekern.toggles import WARP, Variant
+from sparsekern.variants import KINDS
 
 
 class Range(NamedTuple):
@@ -183,7 +184,7 @@ def plan(op, a, n, variant=None, *, make=None):
     plan_op = partial(plan_spmm if op == "spmm" else plan_sddmm, *operands, make=make, backend="emulator")
     check_options(variant, KINDS[op], make)
     if variant is None:
-        variant, _ = select(plan_op().problem, H200_WARPS)
+        variant, _ = select(plan_op().problem, H200_WARPS, make is not FACTORIES[op])
     return plan_op(variant=variant), inputs
 
 

@@ -12,7 +12,7 @@ from sparsekern.ops import plan_sddmm, plan_spmm
 from sparsekern.reference import error, sddmm_reference, spmm_reference
 from sparsekern.study.cost import l1_bound_us
 from sparsekern.study.gpus import Gpu
-from sparsekern.variants import Variant
+from sparsekern.toggles import Variant
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from dataclasses import fields
 
-from sparsekern.variants import KINDS, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import KINDS
 
 PLAIN = "plain"  # the variant with every toggle at its default
 

@@ -16,7 +16,7 @@ from sparsekern.study.gpus import GPUS
 from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.occupancy import occupancy
 from sparsekern.study.source import source
-from sparsekern.variants import VariantError
+from sparsekern.toggles import VariantError
 
 PAGE = 110  # columns of what goes to a file
 

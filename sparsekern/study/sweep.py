@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from sparsekern.study.naming import format_variant
 from sparsekern.study.records import Row
-from sparsekern.variants import KINDS, VariantError
+from sparsekern.toggles import VariantError
+from sparsekern.variants import KINDS
 
 RIVALS = ("cusparse_us", "cusparse_alg", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsekern.variants import WARP
+from sparsekern.toggles import WARP
 
 WORD, LINE, SECTOR = 4, 128, 32  # bytes
 BANKS = 32  # of shared memory
-GROUP = 4  # loads of B that a lane has under way at once: what the compiler unrolls to
+GROUP = 4  # loads of B that a lane of the paper's kernel has under way at once
+FEW = 16  # nonzeros of a strip whose rows a lane of SDDMM asks for before it uses one
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,16 @@ def _spmm(topology, p, v):
     columns = np.minimum(p.n - np.arange(tiles) * v.tile_n, v.tile_n)  # of each column tile
     items = -(-columns // (v.subwarp * v.vector))  # with some lane inside
     each = WARP // v.subwarp
-    address = 2 if v.prescale else 4
-    step = v.items * (1 + v.vector + address)
     reads = 2 / v.sparse_vector if v.stage else 2
-    careful = 4 if v.unroll_residue else 3 + 2  # masks, or a loop of its own that reads one by one
+    if v.in_flight:
+        whole, rest = 0 * whole, -(-steps // v.in_flight) * v.in_flight  # groups, all of them masked
+        step, careful = (
+            v.items * (1 + v.vector),
+            1 + 3 * v.items,
+        )  # an address; a mask and zeros for each load
+    else:
+        step = v.items * (1 + v.vector + (2 if v.prescale else 4))
+        careful = 4 if v.unroll_residue else 3 + 2  # masks, or a loop of its own that reads one by one
     staging = 2 * -(-v.tile_k // (v.subwarp * (v.sparse_vector if v.roma else 1))) if v.stage else 0
     issue = whole * (step + reads) + rest * (step + reads + careful) + rounds * (3 * staging + 20)
     issue += 60 + 4 * v.items * v.vector * v.split
@@ -77,8 +84,12 @@ def _spmm(topology, p, v):
     else:
         a_clocks = steps * 2
     l1 = b_clocks + a_clocks[None]
-    alone = GROUP if v.unroll_residue or not v.stage else 2
-    chain = 4 + v.items * (whole / GROUP + rest / alone) + 2 * rounds + (2 if v.split > 1 else 0)
+    if v.in_flight:
+        chain = rest / v.in_flight + (1 if v.prefetch else 2 * rounds)
+    else:
+        alone = GROUP if v.unroll_residue or not v.stage else 2
+        chain = v.items * (whole / GROUP + rest / alone) + 2 * rounds
+    chain = chain + (3 if v.bundle or v.bin else 4) + (2 if v.split > 1 else 0)
     from_l1 = mine.sum() * row_bytes.sum() + 2 * WORD * tiles * p.nnz
     certain = steps.sum() * (items.sum() * (1 + v.vector) + tiles * reads)
     return Work(
@@ -137,14 +148,15 @@ def _sddmm(topology, p, v):
     steps = -(-p.k // (v.subwarp * v.vector * v.split))  # of a part, on its share of the inner dimension
     halvings = v.subwarp.bit_length() - 1
     shuffles = v.tile_nnz if v.reduction == "halving" else v.tile_nnz * halvings
-    step = 8 + v.tile_nnz * (4 + v.vector)
+    step = 8 + v.tile_nnz * ((4 if v.prescale else 8) + v.vector)
     issue = np.where(working, 60 + steps * step + 2 * shuffles + 4 * (v.split > 1) * v.split * v.results, 30)
     row_bytes = float(_row_bytes(np.int64(p.k * WORD), p.rhs.ld)) / v.split  # of a part
     whole = p.k // (v.subwarp * v.vector * v.split)  # steps with every lane at work
     reads = max(v.tile_nnz // 4, 1)  # of staged columns
-    l1 = np.where(working, (counts.sum(axis=-1) + 1) * row_bytes / LINE + whole * reads, 0)
-    certain = (working * whole * (1 + counts.max(axis=-1) * (1 + v.vector) + reads)).sum()
-    chain = np.where(working, 7 + steps * (1 + counts.max(axis=-1) / GROUP), 3)
+    l1 = np.where(working, (counts.sum(axis=-1) + 1) * row_bytes / LINE + reads, 0)
+    certain = (working * (whole * (1 + counts.max(axis=-1) * (1 + v.vector)) + reads)).sum()
+    rounds = 1 if v.tile_nnz <= FEW else 1 + counts.max(axis=-1) / GROUP  # of loads that wait for each other
+    chain = np.where(working, (4 if v.work == "strips" else 6) + steps * rounds, 3)
     return Work(
         issue.sum(axis=-1).ravel(), l1.sum(axis=-1).ravel(), chain.max(axis=-1).ravel(),
         float(counts.sum() * row_bytes), float(certain),
