@@ -86,7 +86,7 @@ def test_positions_in_b_are_64_bits_wide():
 
 @pytest.mark.parametrize("variant", [SAMPLED, replace(LADDERS["sddmm"][-1][1], prescale=False)], ids=str)
 def test_positions_in_rhs_are_64_bits_wide(variant):
-    narrow = planted(sddmm_page, "rows[u] * ld_rhs", "int32(rows[u] * ld_rhs)")
+    narrow = planted(sddmm_page, "rows[j] * ld_rhs", "int32(rows[j] * ld_rhs)")
     assert count(PRODUCT, variant) == 0 < len(re.findall(PRODUCT, ptx(narrow, variant)))
 
 

@@ -36,25 +36,23 @@ def make_sddmm(variant, types):
     FEW = TILE_NNZ <= 16  # so that registers hold what all of them have under way
 
     @njit(inline="always")
-    def add_products(width, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc):
+    def add_products(width, left, s, rhs, shift, right, ld_rhs, rows, count, acc):
         """acc[j] += `width` elements of my row of lhs, from s on, times those of the row of nonzero j of rhs.
 
         For all j at once; what those from `count` on get is never stored. Positions in rhs are int64, since
         n * ld_rhs can pass 2**31; with prescale they fit int32.
         """
         x = lanes.load_or_leave(count > 0, left, s, width)
-        for j in range(0, TILE_NNZ, GROUP):
-            rows = lanes.load(staged, slot + j, GROUP)
-            for u in range(GROUP):
-                if PRESCALE:  # New: prescale
-                    array, index = right, int32(rows[u] + s)
-                else:
-                    array, index = rhs, shift + rows[u] * ld_rhs + s
-                if FEW:
-                    y = lanes.load_or_leave(j + u < count, array, index, width)
-                else:
-                    y = lanes.load_if(j + u < count, array, index, width)
-                lanes.dot(x, y, acc, j + u)
+        for j in range(TILE_NNZ):
+            if PRESCALE:  # New: prescale
+                array, index = right, int32(rows[j] + s)
+            else:
+                array, index = rhs, shift + rows[j] * ld_rhs + s
+            if FEW:
+                y = lanes.load_or_leave(j < count, array, index, width)
+            else:
+                y = lanes.load_if(j < count, array, index, width)
+            lanes.dot(x, y, acc, j)
 
     def sddmm(
         work, offsets, columns, lhs, ld_lhs, rhs, ld_rhs, out, positions, k,
@@ -86,6 +84,7 @@ def make_sddmm(variant, types):
         batch = int64(cuda.blockIdx.z)
 
         acc = cuda.local.array(TILE_NNZ, SUM)  # registers
+        rows = cuda.local.array(TILE_NNZ, INDEX)  # registers
         if STRIPS or count > 0:
             for j in range(TILE_NNZ):
                 acc[j] = SUM(0)
@@ -100,6 +99,8 @@ def make_sddmm(variant, types):
                         indices = lanes.scale(indices, ld_rhs)
                     lanes.store(staged, slot + j, indices)
             cuda.syncwarp(mask)
+            for j in range(0, TILE_NNZ, GROUP):
+                lanes.put(lanes.load(staged, slot + j, GROUP), rows, j)
 
             # Parts take steps in turn, a vector of the inner dimension for each lane; then what is left.
             left = lanes.place(lhs, batch * lhs_stride + row * ld_lhs)
@@ -108,9 +109,9 @@ def make_sddmm(variant, types):
             whole = int32(k // STRIDE)
             for t in range(part, whole, int32(SPLIT)):
                 s = int32(t * STRIDE + lane * VECTOR)  # New: vector
-                add_products(VECTOR, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc)
+                add_products(VECTOR, left, s, rhs, shift, right, ld_rhs, rows, count, acc)
             for s in range(int32(whole * STRIDE + part * SUBWARP + lane), k, int32(SPLIT * SUBWARP)):
-                add_products(1, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc)
+                add_products(1, left, s, rhs, shift, right, ld_rhs, rows, count, acc)
 
             # Lanes add up their sums. That of nonzero lane + i * SUBWARP ends in acc[i * SUBWARP]. Groups of
             # SUBWARP sums, one after another, since the compiler would not unroll one loop over 64.

@@ -148,7 +148,7 @@ def _sddmm(topology, p, v):
     steps = -(-p.k // (v.subwarp * v.vector * v.split))  # of a part, on its share of the inner dimension
     halvings = v.subwarp.bit_length() - 1
     shuffles = v.tile_nnz if v.reduction == "halving" else v.tile_nnz * halvings
-    step = 8 + v.tile_nnz * ((4 if v.prescale else 8) + v.vector)
+    step = 8 + v.tile_nnz * ((4 if v.prescale else 6) + v.vector)
     issue = np.where(working, 60 + steps * step + 2 * shuffles + 4 * (v.split > 1) * v.split * v.results, 30)
     row_bytes = float(_row_bytes(np.int64(p.k * WORD), p.rhs.ld)) / v.split  # of a part
     whole = p.k // (v.subwarp * v.vector * v.split)  # steps with every lane at work
