@@ -28,7 +28,7 @@ from planted import planted
 
 from sparsekern import LADDERS, Types, VariantError, make_spmm, without
 from sparsekern.kernels import sddmm as sddmm_page
-from sparsekern.kernels.spmm_in_flight import make_spmm_in_flight
+from sparsekern.kernels import spmm, spmm_in_flight
 from sparsekern.study.codegen import ptx
 from sparsekern.variants import KINDS
 
@@ -114,7 +114,7 @@ def test_a_bounded_grid_has_fewer_blocks_and_a_list_fewer_still(tile_nnz):
 
 @pytest.mark.parametrize("op, unmarked", [("spmm", {"tile_k"}), ("sddmm", set())])
 def test_a_toggle_that_is_in_the_kernel_has_its_line_marked_there(op, unmarked):
-    pages = [MAKE["sddmm"]] if op == "sddmm" else [MAKE["spmm"], make_spmm_in_flight]
+    pages = [sddmm_page] if op == "sddmm" else [spmm, spmm_in_flight]
     marks = re.findall(r"# New:(.*)", "".join(map(inspect.getsource, pages)))
     marked = set(re.findall(r"\w+", " ".join(marks)))
     # a size is on no line of its own

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Patch, Rectangle
 
-from sparsekern.kernels.spmm import make_spmm
+from sparsekern.kernels import make_spmm
 from sparsekern.machine.arithmetic import CASTS
 from sparsekern.machine.emulator import Machine
 from sparsekern.machine.memory import Memory
