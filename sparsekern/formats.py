@@ -19,6 +19,7 @@ from sparsekern.libraries import float32_view, to_host
 OFFSET_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
 INDEX_DTYPE = np.dtype(np.int32)
 VALUE_DTYPE = np.dtype(np.float32)
+LONGEST = 2**31 - 2**11  # nonzeros of a row: kernels count up to 1088 past its end, in int32
 MOST_PLANS = 32  # that a topology keeps
 
 
@@ -88,8 +89,8 @@ class Topology:
                 f"it must stay within [0, {len(self.columns)}], the length of columns"
             )
         longest = self.row_lengths.max(initial=0)
-        if longest >= 2**31:
-            raise ValueError(f"a row holds {longest} entries; each row must hold fewer than 2**31")
+        if longest > LONGEST:
+            raise ValueError(f"a row holds {longest} entries; each row may hold {LONGEST}")
 
     @property
     def stored(self):
@@ -145,10 +146,9 @@ class Topology:
         return self.derive(("strips", *key), lambda: _strips(self.offsets, *key))
 
     def row_list(self, *order):
-        """(m, 2) int64: of each position of the grid, what a subwarp there works on, in one load.
+        """(m, 2) int64, for each position of the grid: the row's first nonzero; the row + 2**32 * its length.
 
-        First the position of the row's first nonzero, then the row, plus 2**32 times the row's length.
-        order: as for `row_order`.
+        So a subwarp learns in one load of 16 bytes what it works on. order: as for `row_order`.
         """
 
         def make():
@@ -180,7 +180,7 @@ def _strips(offsets, tile_nnz, *order):
 
 
 def _packed(first, rows, lengths):
-    return _frozen(np.stack([first, rows + (lengths.astype(np.int64) << 32)], axis=1).astype(np.int64))
+    return _frozen(np.stack([first, rows + (lengths.astype(np.int64) << 32)], axis=1, dtype=np.int64))
 
 
 def _frozen(array):

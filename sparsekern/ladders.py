@@ -40,11 +40,11 @@ def without(variant, name):
 def _ladder(first, *steps):
     """[(what the step adds, variant)]: each changes one toggle of the variant before it.
 
-    steps: (toggle, value), and for what others must make way for also the names of those, which go off.
+    steps: (toggle, value, *names of toggles that must be off for it).
     """
-    rungs = [("plain", first)]
+    rungs, plainest = [("plain", first)], {f.name: f.default for f in fields(first)}
     for name, value, *replaced in steps:
-        off = {field: getattr(SpmmVariant(), field) for field in replaced}
+        off = {field: plainest[field] for field in replaced}
         rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value}, **off)))
     return rungs
 

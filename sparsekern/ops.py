@@ -5,8 +5,7 @@ from inspect import signature
 
 from sparsekern.arrays import View
 from sparsekern.foreign import as_csr, as_topology, check_sparse_first, library_of, like, place_of
-from sparsekern.kernels.sddmm import make_sddmm
-from sparsekern.kernels.spmm import make_spmm
+from sparsekern.kernels import make_sddmm, make_spmm
 from sparsekern.libraries import NUMPY, float32_view, view
 from sparsekern.machine.backends import resident_warps, resolve_place
 from sparsekern.machine.plans import PLANS

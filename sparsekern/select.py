@@ -38,9 +38,11 @@ def _select_spmm(p, resident_warps, own_kernel):
     if resident_warps and not own_kernel:
         shape, why = _shape(p, vector, resident_warps)
         shape |= dict(sparse_vector=4, prescale=True, prefetch=True)
-        for n_first in dict.fromkeys((shape["n_first"], False)):  # whose grid has fewer blocks of rows
+        # With n_first the blocks of rows are on y, which may be too many.
+        for n_first in dict.fromkeys((shape["n_first"], False)):
             variant = SpmmVariant(**staged, **{**shape, "n_first": n_first})
-            if not variant.check(p):
+            refusal = variant.check(p)
+            if not refusal:
                 rows = f"rows of {p.rows.mean:.1f} nonzeros, the longest {p.rows.longest}"
                 return variant, f"{widest}; {why}, {rows}"
     items = _power_of_two(-(-p.n // vector), 8)
@@ -58,7 +60,7 @@ def _select_spmm(p, resident_warps, own_kernel):
             break
     why = FEW_LANES
     if resident_warps:
-        why = "a kernel of one's own" if own_kernel else "B is too large for the positions of in_flight"
+        why = "a kernel of one's own" if own_kernel else f"no in_flight: {refusal}"
     return variant, f"{widest}; {why}"
 
 
@@ -126,7 +128,7 @@ def _select_sddmm(p, resident_warps):
     lanes = tile = 8 if p.k <= 64 and p.rows.strips_of(16) > resident_warps * 3 / 4 else 16
     strips = p.rows.strips_of(tile)
     split = 8
-    while split > 1 and (strips * split > resident_warps / 3 or split > p.k // (16 * vector)):
+    while split > 1 and (strips * split > resident_warps / 3 or split > p.k // (lanes * vector)):
         split //= 2
     split = split if split >= 4 else 1  # two parts gain less than adding them up costs
     rows = max(64 // (lanes * split), 1)

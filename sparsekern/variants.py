@@ -105,12 +105,12 @@ class SpmmVariant(Variant):
                 f"vector={vector} reads whole vectors of B's rows of {p.n} columns, up to element "
                 f"{last - 1}; B's memory ends before element {p.b.reach}"
             )
-        width = self.sparse_vector * WORD
+        width = self.sparse_vector * WORD if self.roma else WORD
         for name, layout in (("values", p.values), ("columns", p.columns)):
             if layout.align < width:
                 yield (
-                    f"sparse_vector={self.sparse_vector} needs A's {name} to start on {width} bytes; "
-                    f"they start on {layout.align}"
+                    f"roma with sparse_vector={self.sparse_vector} needs A's {name} to start on {width} "
+                    f"bytes; they start on {layout.align}"
                 )
         if self.prescale:
             yield from self._refusals_of_prescale("(k - 1) * ldb", p.k, p.b.ld, 0)

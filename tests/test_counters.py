@@ -476,7 +476,8 @@ def test_bin_cuts_the_makespan(op):
     a, plain = LAST_IS_LONGEST[op]
     off, on = (count(op, a, 8, replace(plain, bin=bin)) for bin in (False, True))
     assert on["multiply-adds"] == off["multiply-adds"]
-    assert sorted(on.work.ravel()) == sorted(off.work.ravel() + 1)  # to look the row up
+    # an entry of the list is one load, where offsets are two
+    assert sorted(on.work.ravel()) == sorted(off.work.ravel() - 1)
     assert on.makespan(FOUR_SMS) < 0.85 * off.makespan(FOUR_SMS)
     assert on.makespan(FOUR_SMS) == on.work.max()  # which no order can beat
 
@@ -495,6 +496,42 @@ def test_bundle_cuts_the_idle_lanes(op):
     dense = "B" if op == "spmm" else "rhs"
     assert on.of(dense)["requests"].high < 0.6 * off.of(dense)["requests"].low
     assert on.of(dense)["lanes"] == off.of(dense)["lanes"]
+
+
+FLYING = replace(STAGED, sparse_vector=4, prescale=True, uniform_trip=True, in_flight=8)
+
+
+def test_in_flight_asks_for_a_group_of_rows_of_b_and_then_waits_once():
+    off, eight = spmm(EVEN, 8, FLYING, in_flight=0), spmm(EVEN, 8, FLYING)
+    assert eight.of("B") == off.of("B") and eight["multiply-adds"] == off["multiply-adds"]
+    # a warp has four rows of 32 nonzeros: one tile, one barrier, and one more for each group
+    for in_flight, groups in ((4, 8), (8, 4), (16, 2)):
+        found = spmm(EVEN, 8, FLYING, in_flight=in_flight)
+        assert found["barriers"] == (2 * (1 + groups),) * 2
+        assert found.of("B")["instructions"] == (2 * 32,) * 2  # for two warps
+    # of a row of 33 in a tile of its own, seven of eight are asked for by no lane
+    odd = spmm(with_row_lengths([33], 64), 8, FLYING, subwarp=32, rows_per_block=1)
+    assert odd.of("B")["requests"].low == 33 and odd["multiply-adds"].low == 40
+
+
+def test_prefetch_needs_no_barrier_before_the_next_tile_and_one_more_buffer():
+    a = with_row_lengths([96] * 4, 128)  # three tiles
+    off, on = spmm(a, 8, FLYING), spmm(a, 8, FLYING, prefetch=True)
+    assert off["barriers"].low - on["barriers"].low == 2
+    for array in ("values", "columns", "B"):
+        assert on.of(array)["requests"] == off.of(array)["requests"]
+    assert on.variant.shared_bytes == 2 * off.variant.shared_bytes
+
+
+@pytest.mark.parametrize("base", [SpmmVariant(), FLYING], ids=str)
+def test_n_first_begins_the_longest_rows_with_all_their_columns(base):
+    a, plain = LAST_IS_LONGEST["spmm"]
+    base = replace(base, subwarp=plain.subwarp, rows_per_block=plain.rows_per_block, bin=True)
+    off, on = (count("spmm", a, 4 * base.tile_n, replace(base, n_first=first)) for first in (False, True))
+    assert on.counts == off.counts
+    work, sums = (found.work.sum(axis=1).tolist() for found in (on, off))
+    assert work == sorted(sums, reverse=True) and sums != work
+    assert on.makespan(FOUR_SMS) < off.makespan(FOUR_SMS)
 
 
 # SDDMM: what each toggle is for
@@ -571,11 +608,16 @@ def test_split_shares_the_inner_dimension_and_shortens_the_longest_warp():
     assert split["multiply-adds"] == whole["multiply-adds"]
 
 
+def test_prescale_of_sddmm_changes_no_access():
+    assert sddmm(EVEN, 16, STRIPS, prescale=True).counts == sddmm(EVEN, 16, STRIPS).counts
+
+
 def test_every_toggle_has_its_test_here():
     """A toggle that is added to a variant is to be added here."""
     spmm_toggles = {"vector", "subwarp", "items", "rows_per_block", "stage", "tile_k", "stage_pad"}
     spmm_toggles |= {"sparse_vector", "roma", "prescale", "unroll_residue", "bundle", "bin"}
     spmm_toggles |= {"uniform_trip", "uniform_branch", "split", "faithful"}
+    spmm_toggles |= {"in_flight", "prefetch", "n_first"}
     assert {f.name for f in fields(SpmmVariant)} == spmm_toggles
     sddmm_toggles = {"vector", "subwarp", "tile_nnz", "rows_per_block", "bundle", "bin", "work"}
-    assert {f.name for f in fields(SddmmVariant)} == sddmm_toggles | {"reduction", "split"}
+    assert {f.name for f in fields(SddmmVariant)} == sddmm_toggles | {"reduction", "split", "prescale"}

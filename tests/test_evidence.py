@@ -28,7 +28,7 @@ from planted import planted
 
 from sparsekern import LADDERS, Types, VariantError, make_spmm, without
 from sparsekern.kernels import sddmm as sddmm_page
-from sparsekern.kernels.spmm_in_flight import make_spmm_in_flight
+from sparsekern.kernels import spmm, spmm_in_flight
 from sparsekern.study.codegen import ptx
 from sparsekern.variants import KINDS
 
@@ -86,7 +86,7 @@ def test_positions_in_b_are_64_bits_wide():
 
 @pytest.mark.parametrize("variant", [SAMPLED, replace(LADDERS["sddmm"][-1][1], prescale=False)], ids=str)
 def test_positions_in_rhs_are_64_bits_wide(variant):
-    narrow = planted(sddmm_page, "rows[u] * ld_rhs", "int32(rows[u] * ld_rhs)")
+    narrow = planted(sddmm_page, "rows[j] * ld_rhs", "int32(rows[j] * ld_rhs)")
     assert count(PRODUCT, variant) == 0 < len(re.findall(PRODUCT, ptx(narrow, variant)))
 
 
@@ -114,7 +114,7 @@ def test_a_bounded_grid_has_fewer_blocks_and_a_list_fewer_still(tile_nnz):
 
 @pytest.mark.parametrize("op, unmarked", [("spmm", {"tile_k"}), ("sddmm", set())])
 def test_a_toggle_that_is_in_the_kernel_has_its_line_marked_there(op, unmarked):
-    pages = [MAKE["sddmm"]] if op == "sddmm" else [MAKE["spmm"], make_spmm_in_flight]
+    pages = [sddmm_page] if op == "sddmm" else [spmm, spmm_in_flight]
     marks = re.findall(r"# New:(.*)", "".join(map(inspect.getsource, pages)))
     marked = set(re.findall(r"\w+", " ".join(marks)))
     # a size is on no line of its own

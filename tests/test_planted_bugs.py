@@ -111,7 +111,7 @@ def test_a_prescaled_index_that_overflows_int32_is_out_of_bounds_where_it_is_use
     arguments = [work, offsets, columns, values, b, ldb, c, 4, 1, 1, 0, 0, 0]
     with pytest.raises(EmulatorError) as info:
         emulate(make_spmm(BEST, Types()), (1, 1), BEST.block, arguments, outputs=(6,))
-    first = inspect.getsourcelines(make_spmm)[1]
+    first = inspect.getsourcelines(page.make_spmm)[1]
     assert (info.value.kind, info.value.line - first + 1) == ("out of bounds", line_of("b = lanes.load_if"))
     assert f"B[{3 * ldb - 2**32}:" in str(info.value)
 

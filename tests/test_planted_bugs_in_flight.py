@@ -14,7 +14,7 @@ from sparsekern.kernels import spmm_in_flight as page
 from sparsekern.machine.emulator import emulate
 
 # Tiles of two groups. A warp has two rows, each in two parts; or it is one part of a row.
-BEST = replace(LADDERS["spmm"][-1][1], subwarp=8, tile_k=8, in_flight=4, rows_per_block=4)
+BEST = replace(LADDERS["spmm"][-1][1], subwarp=8, tile_k=8, in_flight=4, rows_per_block=4, split=2)
 PLAIN = replace(BEST, prefetch=False)
 WIDE, WIDE_PLAIN = (replace(variant, subwarp=32) for variant in (BEST, PLAIN))
 planted, line_of = (partial(function, page) for function in (edits.planted, edits.line_of))
@@ -171,7 +171,7 @@ RESULTS = {
     ),
     "the next part's tile": ("tile + SPLIT * TILE_K", "tile + TILE_K", (WIDE,), [4, 6]),
     "rows as columns": (
-        "rows, tile_n = cuda.blockIdx.y, cuda.blockIdx.x", "pass", (PLAIN, BEST), [0, 2, 5, 7],
+        "row_block, column_tile = cuda.blockIdx.y, cuda.blockIdx.x", "pass", (PLAIN, BEST), [0, 2, 5, 7],
     ),
     "the first of a group for all": (
         "lanes.take(held, (g + u)", "lanes.take(held, g", (PLAIN, BEST), [1, 3, 5, 6, 7],

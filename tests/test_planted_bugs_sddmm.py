@@ -72,8 +72,8 @@ def test_work_past_the_last_is_out_of_bounds(bug):
 @pytest.mark.parametrize(
     "prescale, old, new",
     [
-        (False, "shift + rows[u] * ld_rhs", "shift + (rows[u] + 200) * ld_rhs"),
-        (True, "int32(rows[u] + s)", "int32(rows[u] + 200 * ld_rhs + s)"),
+        (False, "shift + rows[j] * ld_rhs", "shift + (rows[j] + 200) * ld_rhs"),
+        (True, "int32(rows[j] + s)", "int32(rows[j] + 200 * ld_rhs + s)"),
     ],
 )
 def test_a_row_of_rhs_too_far_is_out_of_bounds(prescale, old, new, tile_nnz, load):
@@ -91,7 +91,7 @@ def test_an_element_off_by_one_is_misaligned():
 @pytest.mark.parametrize(
     "variant, kind, line",
     [
-        (BOUNDED, "misaligned", "rows = lanes.load(staged"),
+        (BOUNDED, "misaligned", "lanes.load(staged"),
         (BEST, "out of bounds", "lanes.store(staged"),  # where subwarps that have no strip stage as well
     ],
     ids=lambda value: getattr(value, "work", ""),
@@ -248,7 +248,7 @@ def test_the_row_of_lhs_that_is_not_loaded_for_an_only_nonzero_leaves_nan():
 @pytest.mark.parametrize("prescale", [False, True])
 def test_a_row_of_rhs_that_is_not_loaded_leaves_nan(prescale):
     """The last of each strip, but for those of lhs's row of NaN, whose results are NaN anyway."""
-    make = planted("lanes.load_or_leave(j + u < count", "lanes.load_or_leave(j + u < count - 1")
+    make = planted("lanes.load_or_leave(j < count", "lanes.load_or_leave(j < count - 1")
     where, found = wrong(make, replace(BEST, prescale=prescale))
     tile = BEST.tile_nnz
     assert np.flatnonzero(where).tolist() == [tile - 1, 2 * tile - 1, 2 * tile, 2 * tile + 1]

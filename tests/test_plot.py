@@ -57,7 +57,7 @@ def hatched(axis):
 def test_trace_is_all_that_a_launch_counts(a, n, variant, block):
     b = np.ones((a.shape[1], n), np.float32)
     plan = plan_spmm(a, b, variant, backend="emulator")
-    seen = Counter((x.kind, 4 * x.width) for x in trace(plan, a.values, b))
+    seen = Counter((x.kind, (8 if x.array == "work" else 4) * x.width) for x in trace(plan, a.values, b))
     _, total = plan.count(a.values, b)
     counts = {"load": total.loads, "store": total.stores}
     assert seen == {

@@ -285,13 +285,13 @@ def test_a_helper_is_named_by_its_own_line_and_a_library_helper_by_that_of_its_c
     assert (error.kind, error.line) == ("race", line) and f"at line {line}, and" in str(error)
 
     put.py_func.__module__ = lanes.__name__
-    monkeypatch.setattr(lanes, "put", put, raising=False)
+    monkeypatch.setattr(lanes, "write", put, raising=False)
 
     def library(out):
         shared = cuda.shared.array(1, int32)
         if cuda.threadIdx.x == 0:
-            lanes.put(shared, 0)  # earlier
+            lanes.write(shared, 0)  # earlier
         else:
-            lanes.put(shared, 0)  # later
+            lanes.write(shared, 0)  # later
 
     race(library, (2,), np.zeros(1, np.int32))

@@ -165,7 +165,7 @@ for vector, subwarp in ((1, 32), (4, 8)):
 # off. This is what it does to one nonzero, and the lines that the toggles add:
 
 # %%
-source = inspect.getsource(sk.make_spmm)
+source = inspect.getsource(page.make_spmm)
 print(source[source.index("    @njit") : source.index("    def spmm(")].rstrip(), "\n")
 print(*(line.strip() for line in source.splitlines() if "# New:" in line), sep="\n")
 

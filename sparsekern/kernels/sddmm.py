@@ -33,28 +33,28 @@ def make_sddmm(variant, types):
     PER_WARP = 32 // SUBWARP  # subwarps in a warp
     FULL_MASK = lanes.FULL_MASK
     SUBWARP_MASK = FULL_MASK >> (32 - SUBWARP)  # the lanes of the first subwarp of a warp
-    FEW = TILE_NNZ <= 16  # so that registers hold what all of them have under way
+    FEW = (
+        TILE_NNZ <= 16
+    )  # then a lane may have the rows of all its nonzeros under way; more fill its registers
 
     @njit(inline="always")
-    def add_products(width, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc):
-        """acc[j] += `width` elements of my row of lhs, from s on, times those of the row of nonzero j of rhs.
+    def add_products(width, left, s, rhs, shift, right, ld_rhs, rows, count, acc):
+        """acc[j] += lhs[s : s + width] . rhs[its column, s : s + width] for each nonzero j; lhs from my row.
 
-        For all j at once; what those from `count` on get is never stored. Positions in rhs are int64, since
-        n * ld_rhs can pass 2**31; with prescale they fit int32.
+        Sums from `count` on come out as anything, and are never stored. Positions in rhs are int64, since
+        n * ld_rhs can pass 2**31; with prescale they count from `right` and fit int32.
         """
         x = lanes.load_or_leave(count > 0, left, s, width)
-        for j in range(0, TILE_NNZ, GROUP):
-            rows = lanes.load(staged, slot + j, GROUP)
-            for u in range(GROUP):
-                if PRESCALE:  # New: prescale
-                    array, index = right, int32(rows[u] + s)
-                else:
-                    array, index = rhs, shift + rows[u] * ld_rhs + s
-                if FEW:
-                    y = lanes.load_or_leave(j + u < count, array, index, width)
-                else:
-                    y = lanes.load_if(j + u < count, array, index, width)
-                lanes.dot(x, y, acc, j + u)
+        for j in range(TILE_NNZ):
+            if PRESCALE:  # New: prescale
+                array, index = right, int32(rows[j] + s)
+            else:
+                array, index = rhs, shift + rows[j] * ld_rhs + s
+            if FEW:
+                y = lanes.load_or_leave(j < count, array, index, width)
+            else:
+                y = lanes.load_if(j < count, array, index, width)
+            lanes.dot(x, y, acc, j)
 
     def sddmm(
         work, offsets, columns, lhs, ld_lhs, rhs, ld_rhs, out, positions, k,
@@ -64,7 +64,8 @@ def make_sddmm(variant, types):
         lane = int32(cuda.threadIdx.x)  # New: subwarp, [0, SUBWARP)
         subwarp = int32(cuda.threadIdx.y)  # New: rows_per_block, [0, ROWS * SPLIT)
         part = int32(subwarp % SPLIT)  # New: split, [0, SPLIT), its share of the inner dimension
-        # A list has work for all lanes of a warp, but for its last; of a grid's strips most are empty.
+        # In a list only the last warp has subwarps without work, and all lanes go along. In a grid most
+        # strips are empty and skip the work, so a subwarp names only its own lanes.
         mask = FULL_MASK if STRIPS else SUBWARP_MASK << (subwarp % PER_WARP * SUBWARP)
 
         # Where is my strip? A subwarp that has none must still meet the barrier of the block.
@@ -86,6 +87,7 @@ def make_sddmm(variant, types):
         batch = int64(cuda.blockIdx.z)
 
         acc = cuda.local.array(TILE_NNZ, SUM)  # registers
+        rows = cuda.local.array(TILE_NNZ, INDEX)  # registers
         if STRIPS or count > 0:
             for j in range(TILE_NNZ):
                 acc[j] = SUM(0)
@@ -100,17 +102,24 @@ def make_sddmm(variant, types):
                         indices = lanes.scale(indices, ld_rhs)
                     lanes.store(staged, slot + j, indices)
             cuda.syncwarp(mask)
+            for j in range(0, TILE_NNZ, GROUP):
+                lanes.put(lanes.load(staged, slot + j, GROUP), rows, j)
 
-            # Parts take steps in turn, a vector of the inner dimension for each lane; then what is left.
+            # Parts take steps in turn, a vector of the inner dimension for each lane. What is left goes to
+            # the part whose turn it is: vectors for some lanes, then single elements.
             left = lanes.place(lhs, batch * lhs_stride + row * ld_lhs)
             shift = batch * rhs_stride
             right = lanes.place(rhs, shift)
             whole = int32(k // STRIDE)
             for t in range(part, whole, int32(SPLIT)):
                 s = int32(t * STRIDE + lane * VECTOR)  # New: vector
-                add_products(VECTOR, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc)
-            for s in range(int32(whole * STRIDE + part * SUBWARP + lane), k, int32(SPLIT * SUBWARP)):
-                add_products(1, left, s, rhs, shift, right, ld_rhs, staged, slot, count, acc)
+                add_products(VECTOR, left, s, rhs, shift, right, ld_rhs, rows, count, acc)
+            if part == whole % SPLIT:
+                s = int32(whole * STRIDE + lane * VECTOR)
+                if s + VECTOR <= k:
+                    add_products(VECTOR, left, s, rhs, shift, right, ld_rhs, rows, count, acc)
+                for s in range(int32(k - k % VECTOR + lane), k, int32(SUBWARP)):
+                    add_products(1, left, s, rhs, shift, right, ld_rhs, rows, count, acc)
 
             # Lanes add up their sums. That of nonzero lane + i * SUBWARP ends in acc[i * SUBWARP]. Groups of
             # SUBWARP sums, one after another, since the compiler would not unroll one loop over 64.
@@ -133,15 +142,15 @@ def make_sddmm(variant, types):
 
         if SPLIT > 1:  # the sums of the parts, added in order
             partial = cuda.shared.array(PARTIAL, SUM)
-            place = int32(subwarp // SPLIT * (SPLIT - 1) * RESULTS * SUBWARP + lane)
+            mine = int32(subwarp // SPLIT * (SPLIT - 1) * RESULTS * SUBWARP + lane)
             if part > 0 and count > 0:
                 for i in range(RESULTS):
-                    partial[place + ((part - 1) * RESULTS + i) * SUBWARP] = acc[i * SUBWARP]
+                    partial[mine + ((part - 1) * RESULTS + i) * SUBWARP] = acc[i * SUBWARP]
             cuda.syncthreads()
             if part == 0 and count > 0:
                 for other in range(SPLIT - 1):
                     for i in range(RESULTS):
-                        acc[i * SUBWARP] += partial[place + (other * RESULTS + i) * SUBWARP]
+                        acc[i * SUBWARP] += partial[mine + (other * RESULTS + i) * SUBWARP]
 
         if part == 0:
             for i in range(RESULTS):

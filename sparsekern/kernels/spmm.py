@@ -8,7 +8,6 @@ split rows, order of tiles). A toggle's lines begin at its `# New:`.
 import numba
 from numba import cuda, int32, int64, njit
 
-from sparsekern.kernels.spmm_in_flight import make_spmm_in_flight
 from sparsekern.machine import lanes
 
 
@@ -19,7 +18,7 @@ def make_spmm(variant, types):
     runs over the nonzeros of that row of A; its lanes share the columns. `variant` decides the rest.
     """
     if variant.in_flight:
-        return make_spmm_in_flight(variant, types)
+        raise ValueError("in_flight is a page of its own: make_spmm_in_flight, in spmm_in_flight.py")
     VECTOR, SUBWARP, ITEMS = variant.vector, variant.subwarp, variant.items
     ROWS, SPLIT, N_FIRST = variant.rows_per_block, variant.split, variant.n_first
     STAGE, TILE_K, SLICE = variant.stage, variant.tile_k, variant.slice_words
@@ -67,7 +66,7 @@ def make_spmm(variant, types):
 
         # Where is my tile? A subwarp past the last row has an empty one: it must still meet the barriers.
         row_block, column_tile = cuda.blockIdx.x, cuda.blockIdx.y
-        if N_FIRST:  # New: n_first, all columns of the longest rows first
+        if N_FIRST:  # New: n_first, all column tiles of a block of rows before the next rows
             row_block, column_tile = cuda.blockIdx.y, cuda.blockIdx.x
         position = int64(row_block) * ROWS + subwarp // SPLIT
         column = int32(column_tile * TILE_N + lane * VECTOR)  # New: items, of my first one

@@ -1,8 +1,8 @@
-"""SpMM with many loads in flight: the loop of `make_spmm` turned so that no load waits for another.
+"""SpMM with many loads in flight: the loop of `make_spmm` turned so that fewer loads wait for others.
 
-What holds SpMM up on an H200 is the time that loads take. A warp of the paper's kernel has four rows of B
-under way, and waits for each tile of A before it asks for the first of them. Here a group of nonzeros asks
-for all its rows of B before it uses any, and for the next tile of A before it works on this one.
+A lane of the paper's kernel has about four loads of B under way, and none while it waits for a tile of A.
+Here it asks for its part of every row of B that a group of nonzeros needs before it uses any, and with
+`prefetch` for the next tile of A before it works on this one.
 """
 
 import numba
@@ -17,6 +17,8 @@ def make_spmm_in_flight(variant, types):
     Tiled as by `make_spmm`: a subwarp owns one row by TILE_N columns of C and runs over the nonzeros of that
     row. It takes them in groups of GROUP, all alike: what is past the end of the row is masked.
     """
+    if not variant.in_flight:
+        raise ValueError("without in_flight it is another page: make_spmm, in spmm.py")
     VECTOR, SUBWARP, ITEMS = variant.vector, variant.subwarp, variant.items
     ROWS, SPLIT = variant.rows_per_block, variant.split
     TILE_K, SLICE, READ = variant.tile_k, variant.slice_words, variant.sparse_vector
@@ -27,7 +29,7 @@ def make_spmm_in_flight(variant, types):
     STRIDE = SUBWARP * VECTOR  # columns from one item of a lane to its next
     TILE_N = STRIDE * ITEMS
     SUMS = ITEMS * VECTOR  # registers of a lane that hold C
-    HELD = GROUP * SUMS  # or rows of B
+    HELD = GROUP * SUMS  # registers of a lane that hold B: its columns of GROUP rows
     STEPS = -(-TILE_K // SUBWARP)  # nonzeros of a tile that a lane fetches
     BUFFERS = variant.buffers  # tiles in shared memory at a time
     STAGED = ROWS * SPLIT * BUFFERS * SLICE  # words of shared memory for values, as many for columns
@@ -59,7 +61,7 @@ def make_spmm_in_flight(variant, types):
 
         # Where is my tile? A subwarp past the last row has an empty one: it must still meet the barriers.
         row_block, column_tile = cuda.blockIdx.x, cuda.blockIdx.y
-        if N_FIRST:  # New: n_first, all columns of the longest rows first
+        if N_FIRST:  # New: n_first, all column tiles of a block of rows before the next rows
             row_block, column_tile = cuda.blockIdx.y, cuda.blockIdx.x
         position = int64(row_block) * ROWS + subwarp // SPLIT
         column = int32(column_tile * TILE_N + lane * VECTOR)  # of my first item
@@ -78,7 +80,7 @@ def make_spmm_in_flight(variant, types):
         c_shift = batch * c_stride + row * ldc + column
         row_values = lanes.place(values, batch * values_stride + first)
         row_columns = lanes.place(columns, first)
-        b_columns = lanes.place(B, batch * b_stride + column)  # where mine begin
+        b_columns = lanes.place(B, batch * b_stride + column)  # my columns of row 0 of B
 
         acc = cuda.local.array(SUMS, SUM)  # registers
         for i in range(SUMS):
@@ -123,8 +125,8 @@ def make_spmm_in_flight(variant, types):
                             wanted = (g + u < left) & (int32(column + i * STRIDE) < n)
                             b = lanes.load_if(wanted, b_row, i * STRIDE, VECTOR)
                             lanes.put(b, held, (g + u) * SUMS + i * VECTOR)
-                # The compiler moves no load past a barrier. Without one it would rather save registers, ask
-                # for a few rows, and wait for them.
+                # No lane needs this barrier, but the compiler moves no load past one. Without it, it saves
+                # registers: it asks for a row or two, uses them, and only then asks for the next.
                 cuda.syncwarp(FULL_MASK)
                 for g in range(0, GROUP, READ):
                     a = lanes.load(staged_values, slot + j + g, READ)

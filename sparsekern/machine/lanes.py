@@ -66,7 +66,7 @@ def _address(context, builder, array_type, array, index_type, index):
 
 
 def _address_from(context, builder, place_type, place, index_type, index):
-    """The place plus four times an int32, or whatever its elements take: one `IMAD.WIDE`."""
+    """The place plus an int32 times the size of an element: one `IMAD.WIDE`."""
     size = context.get_abi_sizeof(context.get_value_type(place_type.dtype))
     index = builder.sext(context.cast(builder, index, index_type, types.int32), WIDE)
     address = builder.add(builder.ptrtoint(place, WIDE), builder.mul(index, ir.Constant(WIDE, size)))
@@ -96,10 +96,10 @@ def _load(context, builder, array_type, array, index_type, index, fragment_type)
 
 @intrinsic
 def place(typingctx, array, position):
-    """Where `array[position]` lies in global memory, to load from at int32 indices that count from there.
+    """Where `array[position]` lies, to load from at int32 indices that count from there.
 
-    It stays in registers: left alone, the compiler would add up position and index anew for each load.
-    Of a place, the one an int32 `position` further.
+    array: in global memory (only the emulator can tell), or a place, from which `position` is an int32.
+    The address stays in registers: left alone, the compiler would add up position and index for each load.
     """
     if not isinstance(array, types.CPointer):
         _check_array(array)
@@ -149,7 +149,7 @@ def load_if(typingctx, wanted, array, index, width):
 
 @intrinsic
 def load_or_leave(typingctx, wanted, array, index, width):
-    """`load_if`, but elsewhere anything: for what nothing is made of that lasts. Saves the zeros."""
+    """`load_if`, but undefined where not `wanted`: for values that reach nothing stored. Saves the zeros."""
     return _load_where(wanted, array, index, width, ir.Undefined)
 
 
@@ -176,6 +176,7 @@ def store(typingctx, array, index, fragment):
 @intrinsic
 def take(typingctx, registers, start, width):
     """`registers[start : start + width]` of a local array as a fragment; no memory access."""
+    _check_array(registers)
     fragment = _fragment_of(registers, width)
 
     def codegen(context, builder, signature, args):

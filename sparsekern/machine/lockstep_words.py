@@ -58,8 +58,10 @@ class Lanes(Word):
         if not isinstance(array, Integral) and not (varies(array) and array.dtype.kind == "i"):
             raise TypeError(f"lanes access global and shared arrays, not {type(array).__name__}")
         place = self._machine.spread(array) + vectors.cast(INT32, index)
-        argument = (int(place[0]) + ARGUMENT // 2) // ARGUMENT
-        return self._machine.arguments[argument], place - argument * ARGUMENT
+        arguments = np.unique((place + ARGUMENT // 2) // ARGUMENT)
+        if len(arguments) > 1:
+            raise Unsupported("lanes in lockstep have places in one array at a time")
+        return self._machine.arguments[int(arguments[0])], place - arguments[0] * ARGUMENT
 
     def take(self, registers, start, width):
         return registers.take(start, width)

@@ -9,8 +9,8 @@ another, or not, until a barrier or collective names them. So everything is coun
 - `high`: lanes that have parted stay apart until a barrier or collective names them.
 
 Where all lanes take one path the two are equal. Of sectors and wavefronts neither is a limit: which lanes go
-together decides what they share. An access that is switched off for all lanes of an
-instruction costs nothing in `low`, and in `high` an instruction but no request.
+together decides what they share. An access that is switched off for all lanes of an instruction costs nothing
+in `low`, and in `high` an instruction but no request.
 """
 
 from collections import Counter, defaultdict

@@ -26,10 +26,10 @@ SHOWN = 3  # failures printed in full
 def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="emulator"):
     """Runs a kernel over hard matrices and prints a short verdict; whether it passed.
 
-    make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op`. op:
-    "spmm" or "sddmm"; None is told from `variant`, or from the kernel. matrices: {name: CSR matrix}; None is
-    the zoo. n: columns of the dense operands; None is a number that fills no tile. backend: "cuda" compares
-    with float64 alone, and is for compute-sanitizer.
+    make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op`, or for
+    a factory of one's own the last without `in_flight`. op: "spmm" or "sddmm"; None is told from `variant`, or
+    from the kernel. matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands; None is a
+    number that fills no tile. backend: "cuda" compares with float64 alone, and is for compute-sanitizer.
 
     A matrix passes if nothing is reported (see `EmulatorError`) and every element agrees with float64 within
     `reference.tolerance`. One that the variant cannot run is named with the reason, and fails nothing, unless
@@ -41,7 +41,9 @@ def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="e
     op = _operation(make, variant, op)
     make = FACTORIES[op] if make is None else make
     check_options(variant, KINDS[op], make)
-    variant = variant or LADDERS[op][-1][1]
+    if variant is None:
+        own = op == "spmm" and make is not FACTORIES[op]
+        variant = [v for _, v in LADDERS[op] if not (own and v.in_flight)][-1]
     n = WIDTH[op] if n is None else n
     if matrices is None:
         matrices = {name: specimen.make() for name, specimen in ZOO.items()}

@@ -15,7 +15,7 @@ from PIL import Image  # comes with matplotlib
 
 from sparsekern.datasets import look_alike
 from sparsekern.generators import with_row_lengths
-from sparsekern.kernels.spmm import make_spmm
+from sparsekern.kernels import make_spmm
 from sparsekern.ladders import LADDERS
 from sparsekern.ops import plan_spmm
 from sparsekern.study import cost, plot, records

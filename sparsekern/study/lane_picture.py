@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Patch, Rectangle
 
-from sparsekern.kernels.spmm import make_spmm
+from sparsekern.kernels import make_spmm
 from sparsekern.machine.arithmetic import CASTS
 from sparsekern.machine.emulator import Machine
 from sparsekern.machine.memory import Memory
@@ -75,11 +75,13 @@ def block_marks(accesses, plan, block):
     A: rows of A, elements counted from the row's first nonzero, negative before it. B, C: rows and
     columns. The fourth is {subwarp: row of A that it works on}.
     """
-    p, (_, offsets, _) = plan.problem, plan.structure
+    p, (work, offsets, _) = plan.problem, plan.structure
     ours = [x for x in accesses if x.block[:2] == tuple(block)]
     rows = {}
     for x in ours:
-        if x.array == "offsets":
+        if x.array == "work":  # the second number of an entry: see Topology.row_list
+            rows[x.thread[1]] = int(work[x.index + 1]) & 0xFFFFFFFF
+        elif x.array == "offsets":
             rows[x.thread[1]] = min(x.index, rows.get(x.thread[1], x.index))
     a, b, c = defaultdict(set), defaultdict(set), defaultdict(set)
     for x in ours:

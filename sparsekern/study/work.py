@@ -19,7 +19,7 @@ FEW = 16  # nonzeros of a strip whose rows a lane of SDDMM asks for before it us
 
 @dataclass(frozen=True)
 class Work:
-    """Of a launch. The arrays have an element for each block, in the order in which they are handed out.
+    """Of a launch. The arrays have an element for each block, in no particular order.
 
     issue: warp instructions, estimated; least_issue: those that are certain, in all. l1: clocks of an SM's L1
     data path, 128 bytes each, shared memory included.
@@ -62,10 +62,8 @@ def _spmm(topology, p, v):
     reads = 2 / v.sparse_vector if v.stage else 2
     if v.in_flight:
         whole, rest = 0 * whole, -(-steps // v.in_flight) * v.in_flight  # groups, all of them masked
-        step, careful = (
-            v.items * (1 + v.vector),
-            1 + 3 * v.items,
-        )  # an address; a mask and zeros for each load
+        step = v.items * (1 + v.vector)
+        careful = 1 + 3 * v.items  # an address; a mask and zeros for each load
     else:
         step = v.items * (1 + v.vector + (2 if v.prescale else 4))
         careful = 4 if v.unroll_residue else 3 + 2  # masks, or a loop of its own that reads one by one
@@ -133,9 +131,7 @@ def _steps(lengths, v):
 def _sddmm(topology, p, v):
     lengths = topology.row_lengths.astype(np.int64)
     if v.work == "strips":
-        rows, starts = topology.strips(v.tile_nnz, v.bundle, v.bin, v.rows_per_block)
-        offsets = topology.offsets.astype(np.int64)
-        counts = np.minimum(offsets[rows.astype(np.int64) + 1] - starts, v.tile_nnz)[None]
+        counts = topology.strip_list(v.tile_nnz, v.bundle, v.bin, v.rows_per_block)[None, :, 1] >> 32
     else:
         if v.bundle or v.bin:
             lengths = lengths[topology.row_order(v.bundle, v.bin, v.rows_per_block)]
@@ -148,7 +144,7 @@ def _sddmm(topology, p, v):
     steps = -(-p.k // (v.subwarp * v.vector * v.split))  # of a part, on its share of the inner dimension
     halvings = v.subwarp.bit_length() - 1
     shuffles = v.tile_nnz if v.reduction == "halving" else v.tile_nnz * halvings
-    step = 8 + v.tile_nnz * ((4 if v.prescale else 8) + v.vector)
+    step = 8 + v.tile_nnz * ((4 if v.prescale else 6) + v.vector)
     issue = np.where(working, 60 + steps * step + 2 * shuffles + 4 * (v.split > 1) * v.split * v.results, 30)
     row_bytes = float(_row_bytes(np.int64(p.k * WORD), p.rhs.ld)) / v.split  # of a part
     whole = p.k // (v.subwarp * v.vector * v.split)  # steps with every lane at work
