@@ -116,6 +116,10 @@ class Variant(ABC):
         """Why this variant cannot run `problem`, with the numbers, or None."""
         return next(chain(self._refusals(problem), self._refusals_of_grid(problem)), None)
 
+    def check_operands(self, problem):
+        """`check`, but for the size of the grid."""
+        return next(self._refusals(problem), None)
+
     @abstractmethod
     def _refusals(self, problem):
         """Yields what operands of `problem` this variant cannot read or write."""

@@ -26,10 +26,10 @@ SHOWN = 3  # failures printed in full
 def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="emulator"):
     """Runs a kernel over hard matrices and prints a short verdict; whether it passed.
 
-    make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op`, or for
-    a factory of one's own the last without `in_flight`. op: "spmm" or "sddmm"; None is told from `variant`, or
-    from the kernel. matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands; None is a
-    number that fills no tile. backend: "cuda" compares with float64 alone, and is for compute-sanitizer.
+    make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op`, for a
+    factory of one's own the last without `in_flight`. op: "spmm" or "sddmm"; None is told from `variant`, or
+    from the kernel. matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands; None is
+    a number that fills no tile. backend: "cuda" compares with float64 alone, for compute-sanitizer.
 
     A matrix passes if nothing is reported (see `EmulatorError`) and every element agrees with float64 within
     `reference.tolerance`. One that the variant cannot run is named with the reason, and fails nothing, unless
