@@ -40,6 +40,7 @@ from rich.table import Table
 import sparsekern as sk
 from sparsekern.datasets import look_alike
 from sparsekern.generators import uniform
+from sparsekern.kernels import spmm as page
 from sparsekern.kernels.sddmm import make_sddmm
 from sparsekern.machine import lanes
 from sparsekern.reference import error, spmm_reference, tolerance
@@ -287,7 +288,7 @@ assert sectors["side by side"] == 4 * sectors["vectors"]
 # SDDMM; below, what `lanes.load` and `load_if` come to.
 
 # %%
-for make in (sk.make_spmm, make_sddmm):
+for make in (page.make_spmm, make_sddmm):
     new = [line.strip() for line in inspect.getsource(make).splitlines() if "# New: vector" in line]
     print(f"{make.__name__}:", *new, sep="\n  ")
     assert len(new) == 1
