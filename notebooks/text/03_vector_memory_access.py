@@ -541,7 +541,7 @@ assert mended["in_flight=8"] > len(slower) / 2 and not mended["subwarp=16"] and 
 
 # %% [markdown]
 # Not the narrower subwarp: on its own, that step made every problem slower, and the next chapter asks why. In
-# most it was `in_flight`: where few warps are left to take turns, each has to have more loads under way itself.
+# most it was `in_flight`: where few warps are left to take turns, each has to have more loads under way.
 #
 # ## A glance at SDDMM
 #

@@ -25,9 +25,9 @@ class Pace:
     """What a prediction is made of; fitted by `study.fit`.
 
     start_us: beyond an empty launch. issue: clocks that a scheduler spends on an instruction. l1: a factor of
-    the bound. l2: a factor of what blocks read first, at the pace of L2. latency: clocks of a load that others
-    wait for. block: share of the longest block's instructions, issued by one SM, that nothing hides. power: of
-    the norm that adds the terms up: 1 adds them, many take the largest.
+    the bound. l2: a factor of what blocks read first, at the pace of L2. latency: clocks of a load that
+    others wait for. block: share of the longest block's instructions, issued by one SM, that nothing hides.
+    power: of the norm that adds the terms up: 1 adds them, many take the largest.
     """
 
     start_us: float

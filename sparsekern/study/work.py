@@ -153,7 +153,7 @@ def _sddmm(topology, p, v):
     reads = max(v.tile_nnz // 4, 1)  # of staged columns
     l1 = np.where(working, (counts.sum(axis=-1) + 1) * row_bytes / LINE + reads, 0)
     certain = (working * (whole * (1 + counts.max(axis=-1) * (1 + v.vector)) + reads)).sum()
-    # Of more than FEW rows the compiler has 8 under way, or 3 where no branch skips empty strips: seen in SASS.
+    # Of more than FEW rows 8 are under way, or 3 where no branch skips empty strips, as SASS shows.
     rounds = 1 if v.tile_nnz <= FEW else counts.max(axis=-1) / (3 if v.work == "strips" else 8)
     chain = np.where(working, (4 if v.work == "strips" else 6) + steps * rounds, 3)
     return Work(
