@@ -7,6 +7,7 @@ from planted import planted
 import sparsekern as sk
 from sparsekern.kernels import sddmm as sddmm_page
 from sparsekern.kernels import spmm as spmm_page
+from sparsekern.kernels import spmm_in_flight as in_flight_page
 from sparsekern.zoo import ZOO
 
 FEW = {
@@ -59,6 +60,13 @@ def test_the_operation_is_told_from_the_kernel_and_a_kernel_of_neither_is_refuse
         sk.check(op="gemm")
 
 
+def test_a_page_is_checked_with_the_last_step_that_it_has(capsys):
+    for page, in_flight in ((spmm_page, False), (in_flight_page, True)):
+        make = planted(page, "return total", "return total + 0")
+        assert sk.check(make, matrices=FEW) is True
+        assert ("in_flight" in capsys.readouterr().out.splitlines()[0]) == in_flight
+
+
 LEADING_DIMENSIONS = [
     (spmm_page, "batch * c_stride + row * ldc + column", "batch * c_stride + row * ldb + column"),
     (sddmm_page, "row * ld_lhs", "row * ld_rhs"),
@@ -89,8 +97,9 @@ def test_a_kernel_that_writes_beside_the_result_fails(page, old, new, capsys):
 def test_a_matrix_that_the_variant_cannot_run_is_named_and_is_no_failure(capsys):
     a = ZOO["whole_tiles"].make()
     values = np.zeros(a.nnz + 1, np.float32)[1:]  # 4 bytes past alignment
-    assert sk.check(op="spmm", matrices={"off": a.with_values(values), **FEW}) is True
+    variant = sk.SpmmVariant(rows_per_block=4, stage=True, sparse_vector=4, roma=True)
+    assert sk.check(variant=variant, matrices={"off": a.with_values(values), **FEW}) is True
     text = capsys.readouterr().out
-    assert "cannot run off: sparse_vector=4 needs A's values to start on 16 bytes" in text
+    assert "cannot run off: roma with sparse_vector=4 needs A's values to start on 16 bytes" in text
     assert f"{len(FEW)} agree" in text
-    assert sk.check(op="spmm", matrices={"off": a.with_values(values)}) is False
+    assert sk.check(variant=variant, matrices={"off": a.with_values(values)}) is False

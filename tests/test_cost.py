@@ -157,7 +157,7 @@ def test_no_fewer_instructions_are_issued_than_the_bound_says(op, step):
 def test_the_prediction_adds_terms_up_by_their_norm():
     pace = cost.Pace(start_us=0.5, issue=2, l1=3, l2=0, latency=0.5, block=0, power=1)
     us = {"launch": 1.0, "L1": 3.0, "L2": 0.25, "HBM": 0.0}
-    work = Work(np.array([10.0]), np.array([1.0]), np.array([5.0]), 0.0, 0.0)
+    work = Work(np.array([10.0]), np.array([1.0]), np.array([5.0]), 0.0, 0.0, 0.0)
     slow = replace(H200, sms=1, schedulers=1, clock_hz=5e6)  # 2 us for 10 instructions, 0.5 for 5 half clocks
     assert predicted_us(pace, us, work, slow) == pytest.approx(1 + 0.5 + 2 * 2 + 3 * 3 + 0.25 + 0.5)
     largest = predicted_us(replace(pace, power=60), us, work, slow)

@@ -610,6 +610,30 @@ def test_what_a_kernel_does_wrong_is_said_as_the_emulator_says_it(kernel):
     assert x.all() and not out.any()
 
 
+def load_from_an_integer(x, out):
+    lanes.load(3, 0, 1)
+
+
+def load_from_integers(x, out):
+    lanes.load(cuda.threadIdx.x, 0, 1)
+
+
+def load_from_a_larger_integer(x, out):
+    lanes.load(1 << 60, 0, 1)
+
+
+INTEGERS = [load_from_an_integer, load_from_integers, load_from_a_larger_integer]
+
+
+@pytest.mark.parametrize("kernel", INTEGERS, ids=lambda kernel: kernel.__name__)
+def test_an_integer_is_no_place(kernel):
+    x, out = np.ones(8, np.float32), np.zeros(2, np.float32)
+    expected, found = (caught(run, kernel, x, out) for run in (emulate, launch))
+    assert (expected.kind, found.kind) == ("exception", "exception")
+    assert (found.file, found.line) == (__file__, expected.line)
+    assert "TypeError: lanes access global and shared arrays, not" in str(found)
+
+
 def index_of_a_place(x, out):
     lanes.place(x, cuda.threadIdx.x)[0]
 
@@ -772,6 +796,85 @@ def two_shuffles_that_meet(x):
         cuda.syncwarp(0xF)
 
 
+def a_sum_of_fragments(x):
+    v = lanes.load(x, 0, 4)
+    v = v + v
+
+
+def a_product_of_a_fragment(x):
+    2 * lanes.load(x, 0, 4)
+
+
+def a_sum_of_tuples(x):
+    (x[0], 1) + (2, 3)
+
+
+def a_fragment_that_is_negated(x):
+    -lanes.load(x, 0, 4)
+
+
+def not_a_fragment(x):
+    not lanes.load(x, 0, 4)
+
+
+def fragments_that_are_compared(x):
+    x[0] = lanes.load(x, 0, 4) == lanes.load(x, 4, 4)
+
+
+def tuples_that_are_compared(x):
+    x[0] = (x[0], 1) == (x[0], 1)
+
+
+def tuples_in_order(x):
+    x[0] = (1, 2) < (x[0], 1)
+
+
+def truth_of_a_fragment(x):
+    if lanes.load(x, 0, 4):
+        x[0] = 1
+
+
+def truth_of_a_tuple(x):
+    x[0] = (x[0], 1) and 1
+
+
+def the_smaller_fragment(x):
+    min(lanes.load(x, 0, 4), lanes.load(x, 4, 4))
+
+
+def the_larger_tuple(x):
+    max((x[0], 1), (x[0], 2))
+
+
+def absolute_fragment(x):
+    abs(lanes.load(x, 0, 4))
+
+
+def a_fragment_that_is_cast(x):
+    int32(lanes.load(x, 0, 4))
+
+
+def a_fragment_as_an_index(x):
+    x[lanes.load(x, 0, 4)]
+
+
+def a_constant_of_64_bits(x):
+    cuda.threadIdx.x * 0x9E3779B97F4A7C15
+
+
+def a_comparison_with_64_bits(x):
+    x[0] = cuda.threadIdx.x < 1 << 63
+
+
+def a_range_past_64_bits(x):
+    for _ in range(cuda.threadIdx.x, 1 << 64):
+        pass
+
+
+def a_shuffle_of_64_bits(x):
+    cuda.shfl_xor_sync(0xF, 1, 1 << 64)
+
+
 def lanes_that_will_have_left(x):
     if cuda.threadIdx.x < 2:
         cuda.syncthreads()
@@ -790,6 +893,21 @@ REFUSED = {
     a_place_that_is_kept: "cannot keep a Dim3", a_range_that_is_kept: "cannot keep a Span",
     parameters_of_any_number: "parameters of any_number", a_target: "cannot assign to cuda.threadIdx.x",
     an_array_that_is_no_argument: "TABLE is none",
+    **dict.fromkeys(
+        [
+            a_sum_of_fragments, a_product_of_a_fragment, a_sum_of_tuples, a_fragment_that_is_negated,
+            not_a_fragment, fragments_that_are_compared, tuples_that_are_compared, tuples_in_order,
+            truth_of_a_fragment, truth_of_a_tuple, the_smaller_fragment, the_larger_tuple,
+            absolute_fragment, a_fragment_that_is_cast, a_fragment_as_an_index,
+        ],
+        "numbers, not fragments and tuples",
+    ),
+    **dict.fromkeys(
+        [
+            a_constant_of_64_bits, a_comparison_with_64_bits, a_range_past_64_bits, a_shuffle_of_64_bits,
+        ],
+        "have 64 bits, and [0-9]+ has more",
+    ),
     two_shuffles_that_meet: "syncwarp with mask 0x0000000f: lanes meet here from different places",
     lanes_that_will_have_left: "syncthreads: lanes meet here from different places",
 }  # fmt: skip
@@ -828,6 +946,26 @@ def test_a_kernel_without_a_text_or_a_def_is_refused():
     exec("def kernel(x):\n    x[0] = 1\n", scope)
     assert "text of kernel cannot be had" in str(caught(launch, scope["kernel"], np.ones(1)))
     assert "not made by a def" in str(caught(launch, lambda x: x[0], np.ones(1)))
+
+
+@pytest.mark.parametrize(
+    "edited",
+    ["def kernel(x):\n    x[0] = 2\n", "\ndef kernel(x):\n    x[0] = 1\n", "def kernel(x):\n    x[0] =\n"],
+    ids=["another constant", "another line", "no Python"],
+)
+def test_a_text_that_has_changed_since_it_was_loaded_is_refused(tmp_path, edited):
+    file, scope = tmp_path / "edited.py", {}
+    text = "def kernel(x):\n    x[0] = 1\n"
+    file.write_text(text)
+    exec(compile(text, str(file), "exec"), scope)
+    kernel, x = scope["kernel"], np.zeros(1)
+    file.write_text(edited)
+    error = caught(launch, kernel, x)
+    assert (error.kind, error.file) == ("unsupported", str(file)) and not x.any()
+    assert "the text of kernel has changed since it was loaded" in str(error)
+    file.write_text(text + "# more\n")
+    launch(kernel, (1,), (1,), [x])
+    assert x.tolist() == [1]
 
 
 def test_an_array_that_is_passed_twice_keeps_what_was_stored_through_one():

@@ -183,10 +183,10 @@ def test_a_shuffle_from_a_lane_that_has_left_is_an_error():
 
 
 STAGE, READ = "lanes.store(staged, slot + j", "lanes.load(staged, slot + j, GROUP)"
-STORE_PARTIAL = "partial[place + ((part - 1) * RESULTS + i)"
+STORE_PARTIAL = "partial[mine + ((part - 1) * RESULTS + i)"
 RACES = {  # bug -> (old text, new text, line of the report, line of the other access)
     "one slice for two": ("int32(subwarp * TILE_NNZ)", "int32(subwarp // 2 * TILE_NNZ)", STAGE, STAGE),
-    "one place for all parts": (STORE_PARTIAL, "partial[place + i", STORE_PARTIAL, STORE_PARTIAL),
+    "one place for all parts": (STORE_PARTIAL, "partial[mine + i", STORE_PARTIAL, STORE_PARTIAL),
     "columns of a neighbour": (READ, "lanes.load(staged, (slot ^ TILE_NNZ) + j, GROUP)", READ, STAGE),
     "a barrier for each": (STAGED_BARRIER, "cuda.syncwarp(1 << cuda.laneid)", READ, STAGE),
 }

@@ -36,6 +36,7 @@ from numba import cuda, float32, int32, int64, njit  # noqa: F401 (the kernel be
 import sparsekern as sk
 from sparsekern.datasets import look_alike
 from sparsekern.generators import uniform, with_row_lengths
+from sparsekern.kernels import spmm as page
 from sparsekern.machine import lanes
 from sparsekern.reference import error, spmm_reference, tolerance
 from sparsekern.study.ladder import climb

@@ -40,6 +40,7 @@ from rich.table import Table
 import sparsekern as sk
 from sparsekern.datasets import look_alike
 from sparsekern.generators import uniform
+from sparsekern.kernels import spmm as page
 from sparsekern.kernels.sddmm import make_sddmm
 from sparsekern.machine import lanes
 from sparsekern.reference import error, spmm_reference, tolerance
@@ -287,7 +288,7 @@ assert sectors["side by side"] == 4 * sectors["vectors"]
 # SDDMM; below, what `lanes.load` and `load_if` come to.
 
 # %%
-for make in (sk.make_spmm, make_sddmm):
+for make in (page.make_spmm, make_sddmm):
     new = [line.strip() for line in inspect.getsource(make).splitlines() if "# New: vector" in line]
     print(f"{make.__name__}:", *new, sep="\n  ")
     assert len(new) == 1
@@ -536,11 +537,11 @@ mended = Counter(
 print(f"of the {len(slower)}, first faster than before `vector` with:", dict(mended))
 worse = sum(p["subwarp=16"].time_us > p[AFTER].time_us for p in problems)
 print(f"subwarp=16 alone: slower than the step before it in {worse} of {len(problems)} problems")
-assert mended["split=4"] > len(slower) / 2 and not mended["subwarp=16"] and worse == len(problems)
+assert mended["in_flight=8"] > len(slower) / 2 and not mended["subwarp=16"] and worse == len(problems)
 
 # %% [markdown]
 # Not the narrower subwarp: on its own, that step made every problem slower, and the next chapter asks why. In
-# most it was `split`, which gives a row to several subwarps: it brings back the warps that the vector took.
+# most it was `in_flight`: where few warps are left to take turns, each has to have more loads under way.
 #
 # ## A glance at SDDMM
 #

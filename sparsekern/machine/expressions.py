@@ -20,11 +20,13 @@ class Word:
     """What kernels name or hold that acts on all lanes that run: `cuda`, `lanes`, and arrays."""
 
 
-FUNCTIONS = {  # of values that differ between lanes
+FUNCTIONS = {  # of values, also of fragments, that differ between lanes
     min: vectors.least,
     max: vectors.largest,
-    abs: np.abs,
     len: lambda items: len(vectors.items(items)),
+}
+OF_NUMBERS = {
+    abs: np.abs,
     range: vectors.Span.of,
     int: partial(vectors.cast, np.dtype(np.int64)),
     **{function: partial(vectors.cast, dtype) for function, dtype in DTYPES.items()},
@@ -53,7 +55,7 @@ class Expressions:
         return method(node)
 
     def at(self, node):
-        self.node, self.frame.line = node, self.frame.before + node.lineno
+        self.node, self.frame.line = node, node.lineno
 
     def under(self, mask, visit, *arguments):
         """What `visit` returns to the lanes of `mask`."""
@@ -121,7 +123,9 @@ class Expressions:
         if isinstance(getattr(function, "__self__", None), Word):
             return function(*arguments, **named)
         given = [*arguments, *named.values()]
-        if any(varies(*value) if isinstance(value, tuple) else varies(value) for value in given):
+        if vectors.differ(*given):
+            if function in OF_NUMBERS:
+                return OF_NUMBERS[function](*map(vectors.number, arguments), **named)
             if function not in FUNCTIONS:
                 raise Unsupported(
                     f"lanes in lockstep cannot do {ast.unparse(node.func)} of values that differ"

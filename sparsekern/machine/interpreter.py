@@ -9,7 +9,8 @@ import builtins
 import inspect
 import linecache
 from collections import ChainMap
-from functools import cache
+from functools import cache, lru_cache
+from types import CodeType
 
 import numpy as np
 
@@ -19,26 +20,61 @@ from sparsekern.machine.masks import Variable
 from sparsekern.machine.report import EmulatorError
 from sparsekern.machine.vectors import OfLane, Unsupported
 
+AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as cells of notebooks may have
+
 
 class Apart(Exception):
     """Lanes that the barrier or collective of this name waits for are at another place."""
 
 
 @cache
-def parsed(code):
-    """(the tree of a function, lines of its file before the text that it is parsed from)."""
-    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-    if not lines:
+def parsed(code, file):
+    """The tree of a function, from the text of its file, which compiles to `code`."""
+    linecache.checkcache(file)
+    text = "".join(linecache.getlines(file))
+    if not text:
         raise Unsupported(f"the text of {code.co_name} cannot be had")
-    wrapped = lines[0][0].isspace()  # it stands inside something
+    place = _place(code)
+    functions, codes = _functions(text, file)
+    if all(_meaning(code) != _meaning(other) for other in codes if _place(other) == place):
+        raise Unsupported(f"the text of {code.co_name} has changed since it was loaded")
+    if place not in functions:
+        raise Unsupported(f"{code.co_name} is not made by a def")
+    return functions[place]
+
+
+@lru_cache(maxsize=16)
+def _functions(text, file):
+    """({name and first line: tree} of the defs of a text, the code of all that it compiles to)."""
     try:
-        tree = ast.parse("if True:\n" * wrapped + "".join(inspect.getblock(lines)))
-        function = tree.body[0].body[0] if wrapped else tree.body[0]
-    except SyntaxError:  # of a part of a statement
-        function = None
-    if not isinstance(function, ast.FunctionDef):
-        raise Unsupported(f"{code.co_name} is not made by a def, or its text is not what was run")
-    return function, code.co_firstlineno - 1 - wrapped
+        tree = compile(text, file, "exec", ast.PyCF_ONLY_AST | AWAITS, dont_inherit=True)
+        whole = compile(tree, file, "exec", AWAITS, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return {}, []
+    defs = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    firsts = [min(x.lineno for x in (node, *node.decorator_list)) for node in defs]
+    return {(node.name, first): node for node, first in zip(defs, firsts, strict=True)}, [*_codes(whole)]
+
+
+def _codes(code):
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _place(code):
+    return code.co_name, code.co_firstlineno
+
+
+def _meaning(code):
+    """What two compilations of one text share: `==` of code objects also sees what has run."""
+    constants = [
+        _meaning(x) if isinstance(x, CodeType) else (type(x).__name__, repr(x)) for x in code.co_consts
+    ]
+    arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    return code.co_code, constants, arguments, names
 
 
 class Frame:
@@ -46,8 +82,8 @@ class Frame:
 
     def __init__(self, function, path):
         self.code, self.path = function.__code__, path
-        tree, self.before = parsed(self.code)
-        self.body, self.line = tree.body, self.before + tree.lineno
+        tree = parsed(self.code, self.code.co_filename)
+        self.body, self.line = tree.body, tree.lineno
         if tree.args.vararg or tree.args.kwarg:
             raise Unsupported(f"lanes in lockstep cannot do * and ** in the parameters of {tree.name}")
         cells = zip(self.code.co_freevars, function.__closure__ or (), strict=True)

@@ -105,7 +105,8 @@ class Lockstep(Interpreter):
 
     def spread(self, value):
         """(lanes,) of a number, of those that run."""
-        return value if varies(value) else np.full(len(self.mask), typed(value))
+        value = typed(value)
+        return value if varies(value) else np.full(len(self.mask), value)
 
     def record(self, kind, address):
         """The lanes that run do `kind` here."""

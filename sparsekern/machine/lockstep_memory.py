@@ -130,7 +130,7 @@ class Registers(Word):
 
     def _places(self, start, width):
         lanes = self.machine.mask.lanes
-        wrong = (start < 0) | (start + width > self.size)
+        wrong = (vectors.number(start) < 0) | (start + width > self.size)
         if np.any(wrong):
             number = self._number(start, wrong)
             span = f"[{number}]" if width == 1 else f"[{number}:{number + width}]"

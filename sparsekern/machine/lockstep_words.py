@@ -27,12 +27,12 @@ class Lanes(Word):
         self._machine = machine
 
     def place(self, array, position):
-        """A number, as a pointer is: of the argument of the kernel, times ARGUMENT, plus elements into it."""
+        """A number, as a pointer is: of the kernel's argument, from 1, times ARGUMENT, plus elements."""
         if not isinstance(array, Memory):
             return array + vectors.cast(INT32, position)
         if array not in self._machine.arguments:
             raise Unsupported(f"{array.name} is in {array.space} memory; places are in global memory")
-        return self._machine.arguments.index(array) * ARGUMENT + position
+        return (self._machine.arguments.index(array) + 1) * ARGUMENT + position
 
     def load(self, array, index, width):
         return self.load_if(True, array, index, width)
@@ -55,13 +55,17 @@ class Lanes(Word):
         """The array that is meant, and the index in it."""
         if isinstance(array, Memory):
             return array, index
+        wrong = TypeError(f"lanes access global and shared arrays, not {type(array).__name__}")
         if not isinstance(array, Integral) and not (varies(array) and array.dtype.kind == "i"):
-            raise TypeError(f"lanes access global and shared arrays, not {type(array).__name__}")
+            raise wrong
         place = self._machine.spread(array) + vectors.cast(INT32, index)
         arguments = np.unique((place + ARGUMENT // 2) // ARGUMENT)
         if len(arguments) > 1:
             raise Unsupported("lanes in lockstep have places in one array at a time")
-        return self._machine.arguments[int(arguments[0])], place - arguments[0] * ARGUMENT
+        memory = dict(enumerate(self._machine.arguments, 1)).get(int(arguments[0]))
+        if not isinstance(memory, Memory):
+            raise wrong
+        return memory, place - arguments[0] * ARGUMENT
 
     def take(self, registers, start, width):
         return registers.take(start, width)
@@ -214,14 +218,14 @@ class Cuda(Word):
         return self._shuffle("shfl_sync", mask, value, source % WARP)
 
     def shfl_xor_sync(self, mask, value, lane_mask):
-        return self._shuffle("shfl_xor_sync", mask, value, self.laneid ^ lane_mask)
+        return self._shuffle("shfl_xor_sync", mask, value, self.laneid ^ vectors.typed(lane_mask))
 
     def shfl_up_sync(self, mask, value, delta):
-        source = self.laneid - delta
+        source = self.laneid - vectors.typed(delta)
         return self._shuffle("shfl_up_sync", mask, value, np.where(source >= 0, source, self.laneid))
 
     def shfl_down_sync(self, mask, value, delta):
-        source = self.laneid + delta
+        source = self.laneid + vectors.typed(delta)
         return self._shuffle("shfl_down_sync", mask, value, np.where(source < WARP, source, self.laneid))
 
     def _vote(self, name, mask, predicate, outcome):

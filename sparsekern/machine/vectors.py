@@ -42,13 +42,30 @@ def varies(*values):
     return any(isinstance(value, np.ndarray) for value in values)
 
 
+def differ(*values):
+    """Whether one varies, or is a tuple of what does."""
+    return any(differ(*value) if isinstance(value, tuple) else varies(value) for value in values)
+
+
+def number(value):
+    """`value`, which is to be one number for each lane."""
+    if isinstance(value, tuple) or (varies(value) and value.ndim > 1):
+        raise Unsupported("lanes in lockstep compute with and compare numbers, not fragments and tuples")
+    return value
+
+
 def typed(value):
     """A number of `arithmetic` as the NumPy scalar of its type; arrays as they are."""
-    if isinstance(value, np.ndarray):
+    if isinstance(number(value), np.ndarray):
         return value
     for kind, of_numpy in SCALARS.items():
         if isinstance(value, kind):
-            return of_numpy(value)
+            try:
+                return of_numpy(value)
+            except OverflowError:
+                raise Unsupported(
+                    f"integers of lanes in lockstep have 64 bits, and {value} has more"
+                ) from None
     raise Unsupported(f"a value that differs between lanes must be a number, not {type(value).__name__}")
 
 
@@ -75,6 +92,8 @@ def items(value):
 
 def element(fragment, index):
     """fragment: (width, lanes) or fewer axes. index: one for all, or (lanes,)."""
+    if not isinstance(number(index), np.ndarray | Integral):
+        raise TypeError(f"indices of tuples and fragments must be integers, not {type(index).__name__}")
     if not varies(index):
         return items(fragment)[index]
     wrong = (index < -len(fragment)) | (index >= len(fragment))
@@ -97,7 +116,7 @@ class Span(NamedTuple):
         start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         if np.any(step == 0):
             raise OfLane(int(np.argmax(step == 0)), ValueError("range() arg 3 must not be zero"))
-        return cls(start, step, -((start - stop) // step))
+        return cls(start, step, -((typed(start) - typed(stop)) // typed(step)))
 
 
 def binary(operation, x, y):
@@ -105,7 +124,7 @@ def binary(operation, x, y):
     if operation not in BINARY:
         raise Unsupported(f"lanes in lockstep have no operator {operation.__name__}")
     apply = BINARY[operation]
-    if not varies(x, y):
+    if not differ(x, y):
         return apply(x, y)
     x, y = typed(x), typed(y)
     if operation not in BITWISE:
@@ -131,12 +150,14 @@ def _refuse(apply, x, y, wrong):
 
 def unary(operation, x):
     if operation is ast.Not:
-        return np.logical_not(x) if varies(x) else not x
+        return np.logical_not(truth(x)) if differ(x) else not x
+    if differ(x):
+        x = typed(x)
     return UNARY[operation](x.astype(np.int64) if varies(x) and x.dtype == bool else x)
 
 
 def compare(operation, x, y):
-    if not varies(x, y):
+    if not differ(x, y):
         if operation in (ast.Is, ast.IsNot):
             return (x is y) == (operation is ast.Is)
         if operation in (ast.In, ast.NotIn):
@@ -150,7 +171,9 @@ def compare(operation, x, y):
 
 
 def truth(x):
-    return x if varies(x) and x.dtype == bool else x != 0 if varies(x) else bool(x)
+    if not differ(x):
+        return bool(x)
+    return x if typed(x).dtype == bool else x != 0
 
 
 def cast(dtype, x):
@@ -158,7 +181,7 @@ def cast(dtype, x):
     if not varies(x):
         return CASTS[dtype](x)
     if dtype.kind == "b":
-        return truth(x)
+        return x.astype(bool)
     if dtype.kind == "f":
         return x if x.dtype == dtype else x.astype(np.float64).astype(dtype)
     if x.dtype.kind == "f":
@@ -181,7 +204,7 @@ def _chosen(better, values):
     """What Python's `min` and `max` take, also of NaN: the first that none after it is better than."""
     best, *others = items(values[0]) if len(values) == 1 else values
     for other in others:
-        if varies(best, other):
+        if differ(best, other):
             best, other = typed(best), typed(other)
             best = np.where(better(other, best), other, best)
         elif better(other, best):

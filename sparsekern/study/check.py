@@ -26,10 +26,10 @@ SHOWN = 3  # failures printed in full
 def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="emulator"):
     """Runs a kernel over hard matrices and prints a short verdict; whether it passed.
 
-    make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op`, for a
-    factory of one's own the last without `in_flight`. op: "spmm" or "sddmm"; None is told from `variant`, or
-    from the kernel. matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands; None is
-    a number that fills no tile. backend: "cuda" compares with float64 alone, for compute-sanitizer.
+    make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op` that
+    the page of the factory has. op: "spmm" or "sddmm"; None is told from `variant`, or from the kernel.
+    matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands; None is a number that
+    fills no tile. backend: "cuda" compares with float64 alone, for compute-sanitizer.
 
     A matrix passes if nothing is reported (see `EmulatorError`) and every element agrees with float64 within
     `reference.tolerance`. One that the variant cannot run is named with the reason, and fails nothing, unless
@@ -42,8 +42,8 @@ def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="e
     make = FACTORIES[op] if make is None else make
     check_options(variant, KINDS[op], make)
     if variant is None:
-        own = op == "spmm" and make is not FACTORIES[op]
-        variant = [v for _, v in LADDERS[op] if not (own and v.in_flight)][-1]
+        steps = [v for _, v in reversed(LADDERS[op])]
+        variant = next((v for v in steps if _kernel(make, v)), steps[0])
     n = WIDTH[op] if n is None else n
     if matrices is None:
         matrices = {name: specimen.make() for name, specimen in ZOO.items()}
@@ -87,13 +87,18 @@ def _operation(make, variant, op):
         raise TypeError("make, variant and op are all None; one must say what to check")
     check_factory(make)
     for op, ladder in LADDERS.items():
-        try:
-            function = make(ladder[-1][1], Types())
-        except AttributeError:  # a toggle that variants of this operation do not have
-            continue
+        function = next(filter(None, (_kernel(make, variant) for _, variant in reversed(ladder))), None)
         if callable(function) and len(signature(function).parameters) == len(SIGNATURES[op](Types()).args):
             return op
     raise TypeError("make returns a kernel with the parameters of neither spmm nor sddmm: pass op")
+
+
+def _kernel(make, variant):
+    """The kernel, or None of a variant that has toggles the factory does not know, or is of another page."""
+    try:
+        return make(variant, Types())
+    except (AttributeError, ValueError):
+        return None
 
 
 def _dense(rows, touched, columns, rng, more=0):

@@ -25,9 +25,9 @@ class Pace:
     """What a prediction is made of; fitted by `study.fit`.
 
     start_us: beyond an empty launch. issue: clocks that a scheduler spends on an instruction. l1: a factor of
-    the bound. l2: share of the bytes of L1 that come from L2. latency: clocks of a load that others wait for.
-    block: share of the longest block's instructions, issued by one SM, that nothing hides. power: of the norm
-    that adds the terms up: 1 adds them, many take the largest.
+    the bound. l2: a factor of what blocks read first, at the pace of L2. latency: clocks of a load that
+    others wait for. block: share of the longest block's instructions, issued by one SM, that nothing hides.
+    power: of the norm that adds the terms up: 1 adds them, many take the largest.
     """
 
     start_us: float
@@ -41,8 +41,8 @@ class Pace:
 
 FITTED = "H200"  # the GPU whose times the prediction knows, from data/results/nvidia-h200/ladder.csv
 PACES = {
-    "spmm": Pace(start_us=0.828, issue=3.89, l1=1.0, l2=0.155, latency=473.0, block=0.56, power=2.14),
-    "sddmm": Pace(start_us=1.27, issue=5.28, l1=1.0, l2=0.0, latency=236.0, block=0.861, power=9.33),
+    "spmm": Pace(start_us=0.0151, issue=3.9, l1=1.02, l2=1.01, latency=528.0, block=0.594, power=2.61),
+    "sddmm": Pace(start_us=0.555, issue=3.75, l1=1.21, l2=0.295, latency=498.0, block=0.595, power=2.74),
 }
 
 
@@ -155,18 +155,29 @@ def _check(topology, problem, variant, gpu):
 
 def predicted_us(pace, us, work, gpu):
     """Microseconds that a launch with bounds `us` and that `Work` should take at a `Pace`."""
+    return float(predict(pace, us["launch"], terms(us, work, gpu)))
+
+
+def terms(us, work, gpu):
+    """(7,) microseconds that a `Pace` scales by its issue, l1, l2, 1, 1, latency and block."""
     clock = gpu.clock_hz / 1e6
-    terms = (
-        pace.issue * work.issue.sum() / gpu.schedulers / gpu.sms / clock,
-        pace.l1 * us["L1"],
-        pace.l2 * work.l1_bytes / gpu.l2_bytes_per_second * 1e6 if gpu.l2_bytes_per_second else 0.0,
-        us["L2"],
-        us["HBM"],
-        pace.latency * work.chain.max(initial=0) / clock,
-        pace.block * work.issue.max(initial=0) / clock,
+    return np.array(
+        [
+            work.issue.sum() / gpu.schedulers / gpu.sms / clock,
+            us["L1"],
+            work.l2_bytes / gpu.l2_bytes_per_second * 1e6 if gpu.l2_bytes_per_second else 0.0,
+            us["L2"],
+            us["HBM"],
+            work.chain.max(initial=0) / clock,
+            work.issue.max(initial=0) / clock,
+        ]
     )
-    norm = sum(term**pace.power for term in terms) ** (1 / pace.power)
-    return us["launch"] + pace.start_us + norm
+
+
+def predict(pace, launch_us, terms):
+    """Microseconds, of `terms` (..., 7)."""
+    scaled = terms * [pace.issue, pace.l1, pace.l2, 1, 1, pace.latency, pace.block]
+    return launch_us + pace.start_us + (scaled**pace.power).sum(axis=-1) ** (1 / pace.power)
 
 
 def compulsory_bytes(topology, problem):

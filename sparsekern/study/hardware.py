@@ -52,7 +52,6 @@ COLUMNS = "op", "matrix", "variant", "counter", "emulator", "emulator_max", "har
 # Why hardware may be out of the range. A rule attributes it; tests/test_hardware.py shows that it exists.
 UNROLLED = "the compiler unrolls the loop over nonzeros: lanes with rows of other lengths are in other copies"
 OTHER_TRIPS = "lanes that drift apart meet again in other trips, and then read other addresses together"
-WIDE = "warp_min negates an int32, which is an int64 in Numba, and the shuffle of one is two instructions"
 CLOSE = {UNROLLED: 0.03, OTHER_TRIPS: 0.08}  # of a count: how far out is believed
 
 
@@ -161,9 +160,6 @@ def explain(counter, low, high, hardware, variant):
     """Why hardware counts otherwise than the emulator; "" if it does not, or if that is not known."""
     if low <= hardware <= high:
         return ""
-    if counter == "shuffles" and getattr(variant, "uniform_branch", False):
-        reductions = 2 + variant.uniform_trip  # of which one is warp_min
-        return WIDE if hardware * reductions == low * (reductions + 1) else ""
     reason = ""
     if counter.endswith(("sectors", "wavefronts")):
         reason = OTHER_TRIPS

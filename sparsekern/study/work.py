@@ -24,12 +24,14 @@ class Work:
     issue: warp instructions, estimated; least_issue: those that are certain, in all. l1: clocks of an SM's L1
     data path, 128 bytes each, shared memory included.
     chain: loads, one after another, that the slowest warp waits for. l1_bytes: of global memory, in all.
+    l2_bytes: those of dense rows that a block reads for the first time.
     """
 
     issue: np.ndarray
     l1: np.ndarray
     chain: np.ndarray
     l1_bytes: float
+    l2_bytes: float
     least_issue: float
 
 
@@ -92,7 +94,7 @@ def _spmm(topology, p, v):
     certain = steps.sum() * (items.sum() * (1 + v.vector) + tiles * reads)
     return Work(
         np.tile(issue.sum(axis=-1), tiles), l1.sum(axis=-1).ravel(), np.tile(chain.max(axis=-1), tiles),
-        float(from_l1), float(certain),
+        float(from_l1), float(_first_reads(topology, v) * row_bytes.sum()), float(certain),
     )  # fmt: skip
 
 
@@ -151,12 +153,36 @@ def _sddmm(topology, p, v):
     reads = max(v.tile_nnz // 4, 1)  # of staged columns
     l1 = np.where(working, (counts.sum(axis=-1) + 1) * row_bytes / LINE + reads, 0)
     certain = (working * (whole * (1 + counts.max(axis=-1) * (1 + v.vector)) + reads)).sum()
-    rounds = 1 if v.tile_nnz <= FEW else 1 + counts.max(axis=-1) / GROUP  # of loads that wait for each other
+    # Of more than FEW rows 8 are under way, or 3 where no branch skips empty strips, as SASS shows.
+    rounds = 1 if v.tile_nnz <= FEW else counts.max(axis=-1) / (3 if v.work == "strips" else 8)
     chain = np.where(working, (4 if v.work == "strips" else 6) + steps * rounds, 3)
     return Work(
         issue.sum(axis=-1).ravel(), l1.sum(axis=-1).ravel(), chain.max(axis=-1).ravel(),
-        float(counts.sum() * row_bytes), float(certain),
+        float(counts.sum() * row_bytes), float(_first_reads(topology, v) * row_bytes * v.split),
+        float(certain),
     )  # fmt: skip
+
+
+def _first_reads(topology, v):
+    """Rows of B, or rhs, that some block reads, each counted once for each such block."""
+    listed = getattr(v, "work", "") == "strips"
+    tile = getattr(v, "tile_nnz", 0)  # of SpMM a whole row is a strip
+    order = v.bundle, v.bin, v.rows_per_block
+
+    def count():
+        if listed:
+            entries = topology.strip_list(tile, *order)
+        else:
+            entries = topology.row_list(*order)
+        first, lengths = entries[:, 0], entries[:, 1] >> 32
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        columns = topology.columns[np.repeat(first, lengths) + within].astype(np.int64)
+        block = np.repeat(np.arange(len(lengths)) // v.rows_per_block, lengths)
+        if tile and not listed:
+            block = block * -(-len(columns) // tile) + within // tile  # a block for each strip, too
+        return len(np.unique(block * topology.shape[1] + columns))
+
+    return topology.derive(("first reads", listed, tile, *order), count)
 
 
 _WORK = {"spmm": _spmm, "sddmm": _sddmm}
