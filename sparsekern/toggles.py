@@ -99,7 +99,7 @@ class Variant(ABC):
 
     @abstractmethod
     def grid(self, problem):
-        """(x, y, z): blocks of rows, tiles of a row, batch."""
+        """(x, y, z): blocks of rows, tiles of a row, batch; with `n_first` x and y change places."""
 
     def illegal(self):
         """Why no block of any problem could run this variant, or None."""

@@ -180,10 +180,14 @@ class SddmmVariant(Variant):
 KINDS = {kind.op: kind for kind in (SpmmVariant, SddmmVariant)}
 
 
-def _described(toggle):
+def _described(kind, toggle):
     choices = ", ".join(map(str, toggle.metadata["choices"]))
-    return f"    {toggle.name} = {toggle.default!r}: {toggle.metadata['doc']}; one of {choices}"
+    needs = [
+        (base, " or ".join(map(str, values))) for name, base, values in kind.needs() if name == toggle.name
+    ]
+    needed = "".join(f"; needs {base}={values}" for base, values in needs)
+    return f"    {toggle.name} = {toggle.default!r}: {toggle.metadata['doc']}; one of {choices}{needed}"
 
 
 for _kind in KINDS.values():
-    _kind.__doc__ = "\n".join([_kind.__doc__, "", *map(_described, fields(_kind))])
+    _kind.__doc__ = "\n".join([_kind.__doc__, "", *(_described(_kind, field) for field in fields(_kind))])

@@ -101,6 +101,7 @@ def test_the_resource_that_takes_longest_binds_and_an_empty_launch_is_one():
     unknown = tiny("spmm", replace(H200, launch_us=None))
     assert unknown.us["launch"] == 0 and unknown.binding != "launch"
     assert unknown.bound_us == max(unknown.us.values()) > 0
+    assert "not known" in str(unknown) and "not known" not in str(found)
     slow = tiny("spmm", replace(H200, hbm_bytes_per_second=1.0, l2_bytes=1))
     assert slow.binding == "HBM" and slow.bound_us == pytest.approx(slow.bytes["HBM"] * 1e6)
 

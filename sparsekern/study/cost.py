@@ -85,6 +85,9 @@ class Bounds(Shown):
             table.add_column(name, justify="left" if name == "resource" else "right")
         for name, us in self.us.items():
             moved = f"{self.bytes[name]:,.0f}" if name in self.bytes else ""
+            if name == "launch" and self.gpu.launch_us is None:
+                table.add_row(name, "not known", "", "")
+                continue
             table.add_row(name, f"{us:.2f}", f"{us / self.bound_us:.0%}", moved)
         yield table
         said = "" if self.predicted_us is None else f"; predicted {self.predicted_us:.2f} µs"
