@@ -28,11 +28,13 @@ def per_multiply_add(loop, opcode):
 
 # Every fourth step, since each compiles for seconds; test_evidence looks at the PTX of all for local memory.
 @pytest.mark.parametrize("step, variant", LADDERS["spmm"][::4] + LADDERS["sddmm"][3::4])
-def test_no_step_of_the_ladder_spills_to_speak_of_and_its_shared_memory_is_as_told(step, variant):
+def test_no_step_of_the_ladder_spills_but_where_it_is_known_and_its_shared_memory_is_as_told(step, variant):
     held = resources(MAKE[variant.op], variant)
-    # With 32 rows of rhs in vectors of four, it puts two registers aside.
+    # Two SDDMM steps with 32 rows of rhs in vectors of four put two registers aside; they did not before
+    # `place` and the columns in registers came in.
     crowded = variant.op == "sddmm" and variant.tile_nnz == 32 and variant.vector == 4
-    assert held.stack_bytes <= (8 if crowded else 0) and held.spill_stores <= (8 if crowded else 0)
+    spilled = (held.stack_bytes, held.spill_stores, held.spill_loads)
+    assert spilled in [(0, 0, 0)] + crowded * [(8, 8, 24)]
     assert held.shared_bytes == variant.shared_bytes
     assert 16 <= held.registers <= 255
 
