@@ -29,6 +29,8 @@ def add_show(sub):
 
 def add_bench(sub):
     """What to time, on which layers, and where to write it."""
+    help = "layers of a DLMC tree (default), or generated matrices of sizes over four decades"
+    sub.add_argument("--problems", choices=("dlmc", "scaling"), default="dlmc", help=help)
     sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
     help = "only layers whose name contains this; may be repeated (default: all)"
     sub.add_argument("--matrix", metavar="TEXT", action="append", default=[], help=help)
@@ -36,8 +38,11 @@ def add_bench(sub):
         "columns of the dense operands, or those of the paper: by layer for SpMM, 64, 256 and 1024 for SDDMM"
     )
     sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=f"{help} (the default)")
-    help = "each step of the ladder (default), the one that the library chooses, or a file with one a line"
-    sub.add_argument("--variants", default="ladder", metavar="ladder|default|FILE", help=help)
+    help = (
+        "each step of the ladder (default), the one that the library chooses, that and each of its toggles off, "
+        "or a file with one a line"
+    )
+    sub.add_argument("--variants", default="ladder", metavar="ladder|default|ablation|FILE", help=help)
     help = "a record to write, or to go on with where it was interrupted (default: print only)"
     sub.add_argument("--out", metavar="CSV", help=help)
     sub.add_argument(
@@ -46,10 +51,13 @@ def add_bench(sub):
     sub.add_argument("--no-baselines", action="store_true", help="leave cuSPARSE and cuBLAS out")
     help = "fill sputnik_us from a CSV file with columns op, dtype, matrix, m, k, n and sputnik_us"
     sub.add_argument("--sputnik", metavar="CSV", help=help)
+    help = "stop after this many, between two timings, with exit status 75 if something is left to time"
+    sub.add_argument("--minutes", type=minutes, metavar="M", help=help)
     help = "time each this many times, and print how far the medians spread; records nothing"
     sub.add_argument("--repeat", type=size, metavar="TIMES", help=help)
     help = "instead of timing: one record against its rivals, or two, the second against the first"
     sub.add_argument("--compare", nargs="+", metavar="CSV", help=help)
+    sub.add_argument("--all", action="store_true", help="of --compare: name every problem, not the extremes")
 
 
 def size(text):
@@ -57,6 +65,17 @@ def size(text):
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 2**16):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 65536")
     return int(text)
+
+
+def minutes(text):
+    """A time from the command line."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes, such as 9 or 0.5")
+    return number
 
 
 def multiple_of_4(text):

@@ -1,9 +1,10 @@
-"""Which problems a sweep runs: DLMC layers, and how wide their dense operands are."""
+"""Which problems a sweep runs: DLMC layers, or generated ones, and how wide their dense operands are."""
 
 import re
 from dataclasses import dataclass
 
 from sparsekern.datasets import Layer
+from sparsekern.generators import uniform
 
 TRANSFORMER_N = (256, 2048)  # SpMM: columns of B, tokens of a batch (Gale et al., SC20, section VII)
 INNER = (64, 256, 1024)  # SDDMM: the inner dimensions of the recorded baselines
@@ -12,11 +13,36 @@ VECTOR = 4  # widths are rounded up to multiples of this, as in the paper
 
 
 @dataclass(frozen=True)
+class Uniform:
+    """A matrix that `generators.uniform` makes, in the place of a `Layer`. Its name says how."""
+
+    rows: int
+    columns: int
+    sparsity: float
+    seed: int = 0
+
+    @property
+    def name(self):
+        return f"uniform {self.rows}x{self.columns} {self.sparsity} seed {self.seed}"
+
+    def load(self):
+        return uniform(self.rows, self.columns, self.sparsity, self.seed)
+
+    @classmethod
+    def named(cls, name):
+        """The one of that name. Raises ValueError for a name of another form."""
+        found = re.fullmatch(r"uniform (\d+)x(\d+) (\d(?:\.\d+)?) seed (\d+)", name)
+        if not found:
+            raise ValueError(f"matrix is {name!r}; it must be such as {cls(8192, 2048, 0.8).name!r}")
+        return cls(*map(int, found.group(1, 2)), float(found[3]), int(found[4]))
+
+
+@dataclass(frozen=True)
 class Case:
-    """An operation on a DLMC layer. width: columns of B for SpMM, the inner dimension for SDDMM."""
+    """An operation on a matrix. width: columns of B for SpMM, the inner dimension for SDDMM."""
 
     op: str
-    layer: Layer
+    layer: Layer | Uniform
     width: int
 
     @property

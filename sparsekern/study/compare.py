@@ -14,6 +14,7 @@ FP32 = ("cusparse_us", "sputnik_us", "dense_fp32_us")
 RIVALS = ("cusparse_us", "sputnik_us", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
 FASTEST = "fastest fp32"  # of FP32, in each problem the fastest that was timed
 EDGES = (0.60, 0.75, 0.85, 0.925, 0.965)  # sparsity: between 0.5 0.7 0.8 0.9 0.95 0.98, which DLMC aims at
+SHOWN = 8  # wins, and losses, that are named unless all are asked for
 BANDS = ("below 60%", "60 to 75%", "75 to 85%", "85 to 92.5%", "92.5 to 96.5%", "96.5% up")
 
 
@@ -76,8 +77,10 @@ def mean(ratios):
     return geometric_mean(ratio.times for ratio in ratios)
 
 
-def report(console, name, record, before=None):
+def report(console, name, record, before=None, every=False):
     """Prints what `record` says: against each rival, or, if a record `before` is given, against that.
+
+    every: name each problem that is won or lost, and not only SHOWN of them, the clearest.
 
     Raises ValueError if there is nothing to compare.
     """
@@ -104,7 +107,7 @@ def report(console, name, record, before=None):
         console.print(_table("by sparsity", lines, lambda ratio: ratio.band, BANDS))
         widths = sorted({ratio.row.width for ratios in lines.values() for ratio in ratios})
         console.print(_table(f"by {width}", lines, lambda ratio: ratio.row.width, widths))
-        _wins_and_losses(console, judged, FASTEST if before is None else "before")
+        _wins_and_losses(console, judged, FASTEST if before is None else "before", every)
     if not said:
         other = "rival times" if before is None else "problem in common"
         raise ValueError(f"{name}: no {other}, so there is nothing to compare")
@@ -140,14 +143,16 @@ def _table(title, lines, key, columns):
     return table
 
 
-def _wins_and_losses(console, ratios, rival):
-    """Prints every problem by name that is not a draw, the losses first, worst first."""
+def _wins_and_losses(console, ratios, rival, every):
+    """Prints problems by name that are no draw, the losses first, worst first, then the wins, best first."""
     ordered = sorted(ratios, key=lambda ratio: ratio.times)
-    lost, won = ([r for r in ordered if r.times < 1], [r for r in ordered if r.times > 1])
+    lost, won = ([r for r in ordered if r.times < 1], [r for r in reversed(ordered) if r.times > 1])
     for title, some in (("losses to", lost), ("wins over", won)):
         console.print(f"{len(some)} {title} {rival}", style="italic", highlight=False)
-        for ratio in some:
+        for ratio in some if every else some[:SHOWN]:
             row = ratio.row
             at = f"{'n' if row.op == 'spmm' else 'k'}={row.width}"
             line = f"  {ratio.times:5.2f}  {at:7} {row.matrix}  {row.variant}"
             console.print(line, soft_wrap=True, markup=False, highlight=False)
+        if len(some) > SHOWN and not every:
+            console.print(f"  ... and {len(some) - SHOWN} more: --all names them", highlight=False)

@@ -17,9 +17,26 @@ RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
 LEVELS = ("warm", "flushed")  # states of the L2 cache before a launch
 FREE = ("date", "commit")  # of a provenance: what may differ between two parts of one record
 
-COMMANDS = {  # what makes a record, by study
-    "ladder": "python -m sparsekern bench --op spmm --dlmc PATH --n paper --variants ladder --out {path}",
-    "sweep": "python -m sparsekern bench --op spmm --dlmc PATH --n paper --variants default --out {path}",
+
+def _bench(options):
+    """The commands of a study that `bench` makes, which goes on where it was interrupted."""
+    return tuple(f"python -m sparsekern bench --op {op} {options} --out {{path}}" for op in ("spmm", "sddmm"))
+
+
+COMMANDS = {  # what makes a record, by study, in the folder that holds data/; {sputnik} may be an option
+    "sweep": _bench("--variants default{sputnik}"),
+    "scaling": _bench("--problems scaling --variants default"),
+    "ablation": _bench("--variants ablation --no-baselines"),
+    "launch": ("python -m sparsekern.study.launch_cost --out {path}",),
+    "ladder": _bench("--variants ladder{sputnik}"),
+    "candidates": tuple(
+        command.replace("LIST", f"sparsekern/candidates/{op}.txt")
+        for op, command in zip(("spmm", "sddmm"), _bench("--variants LIST --no-baselines"), strict=True)
+    ),
+    "counters": (
+        "python -m sparsekern.study.hardware measure --out {path}.raw",
+        "python -m sparsekern.study.hardware compare --raw {path}.raw --out {path}",
+    ),
 }
 
 
@@ -31,7 +48,7 @@ class Row:
     """
 
     op: str
-    matrix: str  # its name in the DLMC tree
+    matrix: str  # its name in the DLMC tree, or what `scaling` makes it from
     m: int
     k: int
     n: int
@@ -61,6 +78,16 @@ class Row:
     def sparsity(self):
         """That of the matrix: 1 - nnz / elements."""
         return 1 - self.nnz / (self.m * (self.k if self.op == "spmm" else self.n))
+
+    @property
+    def flops(self):
+        """Floating-point operations: a multiplication and an addition for each term of each sum."""
+        return 2 * self.nnz * self.width
+
+    @property
+    def tflops(self):
+        """10**12 of them a second."""
+        return self.flops / self.time_us / 1e6
 
 
 COLUMNS = tuple(f.name for f in fields(Row))
@@ -93,16 +120,29 @@ def read(path):
 def load(study, gpu="nvidia-h200", results=RESULTS):
     """The `Record` of a study, such as "ladder", on a GPU, from this repository.
 
-    Raises FileNotFoundError, with the command that makes it, if there is none.
+    Raises FileNotFoundError, with the commands that make it, if there is none.
     """
+    return read(path_of(study, gpu, results))
+
+
+def path_of(study, gpu="nvidia-h200", results=RESULTS):
+    """Where the record of a study is, any of COMMANDS. Raises FileNotFoundError as `load` does."""
     path = Path(results) / gpu / f"{study}.csv"
-    if not path.is_file():
-        name = f"data/results/{gpu}/{study}.csv"
-        command = COMMANDS.get(study, "python -m sparsekern bench --dlmc PATH --out {path}").format(path=name)
-        raise FileNotFoundError(
-            f"no record {study!r} of {gpu}; on that GPU this makes it (and again with --op sddmm): {command}"
-        )
-    return read(path)
+    if path.is_file():
+        return path
+    if study not in COMMANDS:
+        raise FileNotFoundError(f"no record {study!r} of {gpu}; the studies are {', '.join(COMMANDS)}")
+    commands = " && ".join(COMMANDS[study]).format(path=f"data/results/{gpu}/{study}.csv", sputnik="")
+    raise FileNotFoundError(
+        f"no record {study!r} of {gpu}; on that GPU make record-{study} makes it, or, with SPARSEKERN_DLMC set "
+        f"to a copy of DLMC: {commands}"
+    )
+
+
+def provenance_in(path):
+    """{key: text}: the `# key: value` lines that a file starts with, whatever follows them."""
+    with open(path, encoding="utf-8-sig") as file:
+        return dict(map(_key_and_value, takewhile(lambda line: line.startswith("#"), file)))
 
 
 def write(path, provenance, rows):

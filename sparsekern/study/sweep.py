@@ -2,10 +2,11 @@
 
 import csv
 from dataclasses import dataclass, field
+from functools import cache
 
 from sparsekern.study.naming import format_variant
 from sparsekern.study.records import Row
-from sparsekern.toggles import VariantError
+from sparsekern.toggles import Variant, VariantError
 from sparsekern.variants import KINDS
 
 RIVALS = ("cusparse_us", "cusparse_alg", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
@@ -30,10 +31,11 @@ class Outcome:
 def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda case: None):
     """Times every variant on every case at every level of L2, and appends each time to `record` at once.
 
-    variants: a list; None in it is the variant that the library would choose. levels: of LEVELS. record: has
-    `rows`, those measured before, and `append`. measure(case): a context manager that gives a `Workbench`,
-    or what has its `sizes`, `choose`, `time` and `rivals`. carried: see `read_sputnik`. advance(case) is
-    called after each timing, new or not.
+    variants: a list; None in it is the variant that the library would choose, and a function makes a list of
+    variants of that one. levels: of LEVELS. record: has `rows`, those measured before, and `append`.
+    measure(case): a context manager that gives a `Workbench`, or what has its `sizes`, `choose`, `time` and
+    `rivals`. carried: see `read_sputnik`. advance(case) is called after each of `variants` at each level, new
+    or not; what it raises ends the sweep.
 
     A variant with a wrong result is not timed: it is named in the `Outcome`, and the sweep goes on.
     """
@@ -41,30 +43,40 @@ def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda
     done = {(row.problem, row.variant) for row in record.rows}
     rivals = {row.problem: {name: getattr(row, name) for name in RIVALS} for row in record.rows}
     for case in cases:
-        problems = {l2: (case.op, case.matrix, case.width, l2) for l2 in levels}
-
-        def missing(wanted, problems=problems):
-            pairs = [(l2, variant) for l2 in levels for variant in wanted]
-            return [(l2, v) for l2, v in pairs if v is None or (problems[l2], format_variant(v)) not in done]
-
-        if not missing(variants):
-            outcome.known += len(levels) * len(variants)
-            for _ in range(len(levels) * len(variants)):
+        asked = [((case.op, case.matrix, case.width, l2), wanted) for l2 in levels for wanted in variants]
+        if all(_is_variant(v) and (problem, format_variant(v)) in done for problem, v in asked):
+            outcome.known += len(asked)
+            for _ in asked:
                 advance(case)
             continue
         with measure(case) as bench:
-            chosen = list(dict.fromkeys(bench.choose() if v is None else v for v in variants))
-            todo = missing(chosen)
-            outcome.known += len(levels) * len(chosen) - len(todo)
-            for _ in range(len(levels) * len(variants) - len(todo)):
-                advance(case)
-            for l2, variant in todo:
-                if problems[l2] not in rivals:
-                    rivals[problems[l2]], wrong = bench.rivals(l2)
-                    outcome.wrong += [f"{_title(case)}: {what}" for what in wrong]
-                _time(case, bench, variant, l2, record, rivals[problems[l2]], carried, outcome)
+            choose, tried = cache(bench.choose), set()
+            for problem, wanted in asked:
+                for variant in meant(wanted, choose):
+                    if (problem, variant) in tried:
+                        continue
+                    tried.add((problem, variant))
+                    if (problem, format_variant(variant)) in done:
+                        outcome.known += 1
+                        continue
+                    l2 = problem[-1]
+                    if problem not in rivals:
+                        rivals[problem], wrong = bench.rivals(l2)
+                        outcome.wrong += [f"{_title(case)}: {what}" for what in wrong]
+                    _time(case, bench, variant, l2, record, rivals[problem], carried, outcome)
                 advance(case)
     return outcome
+
+
+def meant(wanted, choose):
+    """The list of variants that an element of `variants` stands for; `choose()` is the library's choice."""
+    if _is_variant(wanted):
+        return [wanted]
+    return [choose()] if wanted is None else wanted(choose())
+
+
+def _is_variant(wanted):
+    return isinstance(wanted, Variant)
 
 
 def _time(case, bench, variant, l2, record, rivals, carried, outcome):
