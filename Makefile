@@ -9,24 +9,30 @@ PY = $(VENV)/bin/python
 # Drivers from 610 on say "CUDA UMD Version".
 CUDA_EXTRA ?= $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA.* Version: *12\.' && echo cuda12 || echo cuda13)
 
-# Three sets of packages. A larger set holds the smaller ones, so its stamp brings theirs.
+# Four sets of packages. A larger set holds the smaller ones, so its stamp brings theirs.
 extras-core = $(CUDA_EXTRA)
 extras-lab = $(CUDA_EXTRA),notebooks
 extras-test = $(CUDA_EXTRA),notebooks,dev
+extras-bench = $(CUDA_EXTRA),bench
 stamps-core = core
 stamps-lab = core lab
 stamps-test = core lab test
+stamps-bench = core bench
+
+REMAKE = $(PY) -m sparsekern.study.remake $(if $(FRESH),--fresh) $(if $(MINUTES),--minutes $(MINUTES)) \
+    $(if $(SPUTNIK),--sputnik $(SPUTNIK))
 
 # So that a checkout that was moved still finds itself.
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test lab lint wheel update clean venv ready-core ready-lab ready-test
+.PHONY: help demo test lab records lint wheel update clean venv ready-core ready-lab ready-test ready-bench
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    a short tour; needs no GPU"
 	@echo "make test    the tests; PYTEST_ARGS='-k spmm' passes arguments on"
 	@echo "make lab     the notebooks in JupyterLab; LAB_ARGS=--no-browser passes arguments on"
+	@echo "make records times on this GPU, into data/results; record-sweep: one of them; see data/README.md"
 	@echo "make lint    ruff"
 	@echo "make wheel   sdist and wheel in dist/"
 	@echo "make update  bring .venv in line with pyproject.toml"
@@ -40,6 +46,12 @@ test: ready-test
 
 lab: ready-lab
 	$(PY) -m jupyterlab $(LAB_ARGS) notebooks
+
+records: ready-bench
+	@$(REMAKE)
+
+record-%: ready-bench
+	@$(REMAKE) $*
 
 lint: ready-test
 	$(PY) -m ruff check .
@@ -70,7 +82,7 @@ venv:
 
 # A stamp is written last, so what was interrupted is taken up again. Nothing is installed on account of
 # a newer pyproject.toml alone: there may be no network.
-ready-core ready-lab ready-test: ready-%: venv
+ready-core ready-lab ready-test ready-bench: ready-%: venv
 	@if [ ! -e $(VENV)/.stamp-$* ]; then $(call install,$*); \
 	elif [ -n "$$(find pyproject.toml -newer $(VENV)/.stamp-$*)" ]; then \
 	    echo "pyproject.toml is newer than .venv: 'make update' brings it in line."; \

@@ -1,7 +1,7 @@
 """What each toggle is worth: the best variant of a problem, and the nearest one with each of its toggles off.
 
-`python -m sparsekern.study.ablation [CSV]` prints it, of a record that `bench --variants ablation` made; without
-a file, of the one on an H200.
+`python -m sparsekern.study.ablation [CSV]` prints it, of a record that `bench --variants ablation` made;
+without a file, of the one on an H200.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from sparsekern.study.records import RecordError, Row, path_of, read
 class Ablation(Ratio):
     """Time without a toggle / time with it, in one problem: more than 1 is what the toggle gains.
 
-    row: of the best variant. off: of the nearest legal one without the toggle. moved: {field: (old, new)}, what
-    else had to move, see `ladders.without`.
+    row: of the best variant. off: of the nearest legal one without the toggle. moved: {field: (old, new)},
+    what else had to move, see `ladders.without`.
     """
 
     off: Row
@@ -30,7 +30,7 @@ class Ablation(Ratio):
 
 
 def toggled_off(variant):
-    """{toggle: (nearest legal variant without it, {field: (old, new)} that had to move)}, of those that are on."""
+    """{toggle: (nearest legal variant without it, {field: (old, new)} that had to move)}, of those on."""
     return {f.name: without(variant, f.name) for f in fields(variant) if variant.is_on(f.name)}
 
 
@@ -55,8 +55,8 @@ def ablations(rows):
         strangers = set(by_variant) - {name for name, _ in off.values()}
         if strangers:
             raise RecordError(
-                f"{first.op} {first.matrix} at {first.width} has {strangers.pop()}; each variant of an ablation "
-                f"must be the first of its problem, {first.variant}, with a toggle off"
+                f"{first.op} {first.matrix} at {first.width} has {strangers.pop()}; each variant of an "
+                f"ablation must be the first of its problem, {first.variant}, with a toggle off"
             )
         for toggle, (name, moved) in off.items():
             if name in by_variant:
@@ -76,16 +76,10 @@ def report(console, name, record):
             raise RecordError(f"{name} has one variant a problem, so that no toggle is off in any")
         title = f"{op}, L2 {l2}: time without a toggle / time with it, {name}"
         table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
-        for column in (
-            "toggle",
-            "geometric mean",
-            "least",
-            "most",
-            "problems",
-            "of them it costs",
-            "moves with it",
-        ):
-            table.add_column(column, justify="left" if column in ("toggle", "moves with it") else "right")
+        table.add_column("toggle")
+        for column in ("geometric mean", "least", "most", "problems", "of them it costs"):
+            table.add_column(column, justify="right")
+        table.add_column("moves with it")
         for toggle, ratios in sorted(found.items(), key=lambda pair: -mean(pair[1])):
             times = [ratio.times for ratio in ratios]
             moved = ", ".join(sorted({field for ratio in ratios for field in ratio.moved}))

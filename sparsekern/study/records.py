@@ -134,8 +134,8 @@ def path_of(study, gpu="nvidia-h200", results=RESULTS):
         raise FileNotFoundError(f"no record {study!r} of {gpu}; the studies are {', '.join(COMMANDS)}")
     commands = " && ".join(COMMANDS[study]).format(path=f"data/results/{gpu}/{study}.csv", sputnik="")
     raise FileNotFoundError(
-        f"no record {study!r} of {gpu}; on that GPU make record-{study} makes it, or, with SPARSEKERN_DLMC set "
-        f"to a copy of DLMC: {commands}"
+        f"no record {study!r} of {gpu}; with SPARSEKERN_DLMC set to a copy of DLMC, make record-{study} "
+        f"makes it on that GPU, or: {commands}"
     )
 
 

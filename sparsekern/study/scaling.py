@@ -42,7 +42,7 @@ def problems(op):
 
 
 def tflops_of(rows, op, matrix, width):
-    """10**12 flops a second of the fastest variant at one problem, L2 warm. Raises KeyError if it has no row."""
+    """10**12 flops a second of the fastest variant at one problem, L2 warm. Raises KeyError without one."""
     found = [row.tflops for row in rows if row.problem == (op, matrix, width, "warm")]
     if not found:
         raise KeyError(f"the record has no {op} of {matrix!r} at width {width}, L2 warm")
@@ -50,7 +50,7 @@ def tflops_of(rows, op, matrix, width):
 
 
 def report(console, name, record):
-    """Prints each problem, from the smallest: time, TFLOP/s, rivals, and the bound of L1 as a share of time."""
+    """Prints each problem, the smallest first: time, TFLOP/s, rivals, the bound of L1 as a share of time."""
     gpu = next((gpu for gpu in GPUS.values() if gpu.name in record.provenance.get("gpu", "")), None)
     for op, l2 in dict.fromkeys((row.op, row.l2) for row in record.rows):
         title = f"{op}, L2 {l2}: {name}"
@@ -65,7 +65,8 @@ def report(console, name, record):
             share = f"{l1_bound_us(row, gpu) / row.time_us:.0%}" if gpu else "not known"
             rivals = (rival_us(row, rival) for rival in ("cusparse_us", "dense_fp32_us", FASTEST))
             table.add_row(
-                row.matrix, str(row.width), f"{row.flops / 2:.1e}", f"{row.time_us:.2f}", f"{row.tflops:.2f}", share,
+                row.matrix, str(row.width), f"{row.flops / 2:.1e}",
+                f"{row.time_us:.2f}", f"{row.tflops:.2f}", share,
                 *(f"{us / row.time_us:.2f}" if us else "" for us in rivals),
             )  # fmt: skip
         console.print(table)
