@@ -19,7 +19,15 @@ from sparsekern.study.baselines import PRECISIONS, SPMM_ALGORITHMS, Libraries, M
 from sparsekern.study.bench import captured, fill, time_launches, time_plan  # noqa: E402
 from sparsekern.study.records import LEVELS
 from sparsekern.study.sweep import WrongKernel  # noqa: E402
-from sparsekern.study.workbench import Laboratory, Workbench, operands_of, reference_of  # noqa: E402
+from sparsekern.study.workbench import (  # noqa: E402
+    CHUNK,
+    Laboratory,
+    Workbench,
+    allowed,
+    operands_of,
+    reference_of,
+    within,
+)
 
 OPS = ["spmm", "sddmm"]
 A = uniform(96, 200, 0.9)
@@ -44,6 +52,42 @@ def test_without_nvmath_the_error_names_the_extra_and_the_way_round(monkeypatch)
     monkeypatch.setitem(sys.modules, "nvmath", None)
     with pytest.raises(MissingLibrary, match=r"pip install 'sparsekern\[bench\]'.*--no-baselines"):
         Libraries(None)
+
+
+def compared(seed, size=3 * CHUNK + 5):
+    """(result, reference, scale) of sums that are as wrong as float32 makes them, and here and there 0."""
+    rng = np.random.default_rng(seed)
+    reference = rng.standard_normal(size) * 10.0 ** rng.integers(-40, 4, size)
+    scale = abs(reference) * rng.uniform(1, 8, size)
+    reference[::97], scale[::97] = 0, 0
+    result = (reference + scale * rng.uniform(-1, 1, size) * 1e-6).astype(np.float32)
+    return result, reference, scale
+
+
+@pytest.mark.parametrize("least", [0.0, 2.0**-11])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_result_is_within_what_is_allowed_exactly_if_its_error_is(seed, least):
+    result, reference, scale = compared(seed)
+    worst = error(result, reference, np.maximum(scale, least))
+    for most, holds in ((worst * (1 + 1e-9), True), (worst * (1 - 1e-9), False)):
+        assert within(result, reference, allowed(scale, most, least)) is holds
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e-30])
+@pytest.mark.parametrize("at", [0, 97, CHUNK, -1], ids=["first", "in another zero", "next chunk", "last"])
+def test_one_element_that_is_wrong_or_no_number_is_found_wherever_it_is(at, value):
+    result, reference, scale = compared(0)
+    reference[at], scale[at] = 0, 0
+    result[at] = 0
+    limit = allowed(scale, 2e-6)
+    assert within(result, reference, limit)
+    result[at] = value
+    assert not within(result, reference, limit)
+
+
+def test_a_result_of_no_elements_is_right():
+    none = np.empty(0)
+    assert within(none, none, none)
 
 
 @pytest.mark.skipif(device_backend() == "cuda", reason="a CUDA GPU answers here")

@@ -120,6 +120,21 @@ def test_the_command_compares_two_files_and_says_in_what_their_provenance_differ
     assert "against its rivals, a.csv" in text and "against its rivals, b.csv" not in text
 
 
+def test_only_the_clearest_wins_and_losses_are_named_unless_all_are_asked_for(tmp_path, capsys):
+    path = str(tmp_path / "a.csv")
+    rows = [row(us, f"layer {us}", cusparse_us=30.0) for us in range(1, 51)]
+    write(path, PROVENANCE, rows)
+    assert main(["bench", "--compare", path]) == 0
+    short = capsys.readouterr().out
+    losses, wins = short.split("wins over")
+    assert "layer 50 " in losses and "layer 43 " in losses and "layer 42 " not in short
+    assert "... and 12 more: --all names them" in losses
+    assert "layer 1 " in wins and "layer 8 " in wins and "layer 9 " not in short
+    assert main(["bench", "--compare", path, "--all"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"layer {us} " in text for us in range(1, 51) if us != 30) and "more" not in text
+
+
 def test_nothing_to_compare_is_an_error(tmp_path, capsys):
     paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
     write(paths[0], PROVENANCE, [row(1, "a")])

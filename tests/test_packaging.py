@@ -206,6 +206,8 @@ def test_readme_commands_are_targets_of_the_makefile():
         ("demo", ".[cuda13]", "-m sparsekern demo"),
         ("lab", ".[cuda13,notebooks]", "-m jupyterlab notebooks"),
         ("test", ".[cuda13,notebooks,dev]", "-m pytest -n auto"),
+        ("records", ".[cuda13,bench]", "-m sparsekern.study.remake"),
+        ("record-sweep", ".[cuda13,bench]", "-m sparsekern.study.remake sweep"),
     ],
 )
 def test_a_first_run_installs_and_a_second_only_runs(checkout, target, extras, command):
@@ -214,6 +216,11 @@ def test_a_first_run_installs_and_a_second_only_runs(checkout, target, extras, c
     assert f"-e {extras}\n" in first
     assert command in first
     assert checkout.make(target, OFFLINE="yes").splitlines() == ["-c ", command]
+
+
+def test_options_of_the_records_are_passed_on(checkout):
+    log = checkout.make("record-ladder", "FRESH=1", "MINUTES=9", "SPUTNIK=some.csv")
+    assert log.splitlines()[-1] == "-m sparsekern.study.remake --fresh --minutes 9 --sputnik some.csv ladder"
 
 
 def test_the_larger_set_serves_the_smaller_targets(checkout):
@@ -290,5 +297,5 @@ def test_a_python_that_will_not_do_is_named(checkout, variables, message):
 
 def test_make_alone_lists_the_targets(checkout):
     checkout.make()
-    for target in "demo", "test", "lab":
+    for target in "demo", "test", "lab", "records":
         assert f"make {target} " in checkout.output

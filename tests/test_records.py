@@ -2,12 +2,23 @@
 
 import csv
 import io
+from argparse import ArgumentParser
 
 import pytest
 from timings import PROVENANCE, row
 
+from sparsekern.study.arguments import add_bench, add_op
 from sparsekern.study.provenance import PACKAGE, kernel_hash
-from sparsekern.study.records import COLUMNS, Appender, RecordError, load, read, write
+from sparsekern.study.records import (
+    COLUMNS,
+    COMMANDS,
+    Appender,
+    RecordError,
+    load,
+    provenance_in,
+    read,
+    write,
+)
 
 ROWS = [
     row(12.345, variant="vector=4,stage=True", cusparse_us=14.5, cusparse_alg="CSR_ALG3", sputnik_us=11.0),
@@ -116,8 +127,33 @@ def test_a_missing_record_is_an_error_with_the_command_that_makes_it(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         load("ladder", results=tmp_path)
     assert "python -m sparsekern bench" in str(error.value)
-    assert "--out data/results/nvidia-h200/ladder.csv" in str(error.value)
-    assert str(tmp_path) not in str(error.value)
+    assert "--op sddmm --variants ladder --out data/results/nvidia-h200/ladder.csv" in str(error.value)
+    assert "make record-ladder" in str(error.value) and "SPARSEKERN_DLMC" in str(error.value)
+    assert str(tmp_path) not in str(error.value) and "{" not in str(error.value)
+
+
+def test_a_record_of_no_study_is_an_error_with_those_that_there_are(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no record 'lader' of t4; the studies are sweep, scaling"):
+        load("lader", "t4", tmp_path)
+
+
+@pytest.mark.parametrize("study", [study for study in COMMANDS if "bench" in COMMANDS[study][0]])
+def test_the_commands_of_a_study_are_ones_that_the_command_line_takes(study):
+    parser = ArgumentParser()
+    add_op(parser)
+    add_bench(parser)
+    for op, command in zip(("spmm", "sddmm"), COMMANDS[study], strict=True):
+        words = command.format(path="x.csv", sputnik="").split()
+        assert words[:4] == ["python", "-m", "sparsekern", "bench"]
+        found = parser.parse_args(words[4:])
+        assert (found.op, found.out) == (op, "x.csv")
+
+
+def test_the_provenance_is_read_off_any_file_that_starts_with_it(path):
+    write(path, PROVENANCE, ROWS)
+    assert provenance_in(path) == PROVENANCE
+    path.write_text("# gpu: x: y\nwhat,us\n# no: more\n")
+    assert provenance_in(path) == {"gpu": "x: y"}
 
 
 def test_a_record_is_found_by_study_and_gpu(tmp_path):

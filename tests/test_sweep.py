@@ -11,7 +11,8 @@ from timings import PROVENANCE
 from sparsekern import LADDERS
 from sparsekern.__main__ import main
 from sparsekern.datasets import Layer, layers
-from sparsekern.study import bench_command
+from sparsekern.study import bench_command, scaling
+from sparsekern.study.ablation import each_off
 from sparsekern.study.bench_command import read_variants
 from sparsekern.study.cases import cases, paper_n
 from sparsekern.study.naming import format_variant
@@ -171,6 +172,34 @@ def test_the_library_s_own_choice_is_recorded_under_its_name_and_measured_once(p
     assert (outcome.measured, outcome.known, second.timed.total()) == (0, len(CASES), 0)
 
 
+def without_vectors(best):
+    """Two variants more than there are: the one chosen comes twice."""
+    return [best, SpmmVariant(), best]
+
+
+def test_a_function_makes_the_variants_of_the_one_that_the_library_chose_and_each_is_timed_once(path):
+    bench, seen = Bench(), []
+    outcome = run(path, bench, [without_vectors], ("warm",), advance=seen.append)
+    assert {row.variant for row in read(path).rows} == {"vector=2", "plain"}
+    assert [row.variant for row in read(path).rows][::2] == ["vector=2"] * len(CASES)
+    assert (outcome.measured, bench.timed.total(), len(seen)) == (2 * len(CASES), 2 * len(CASES), len(CASES))
+    outcome = run(path, second := Bench(), [without_vectors, None, *VARIANTS[:1]], ("warm",))
+    assert (outcome.measured, outcome.known) == (second.timed.total(), 2 * len(CASES)) == (0, 2 * len(CASES))
+
+
+@pytest.mark.parametrize("stop_at", range(2 * len(CASES)))
+def test_an_ablation_is_gone_on_with_where_it_stopped_and_the_best_stays_first(stop_at, path):
+    with pytest.raises(KeyboardInterrupt):
+        run(path, Bench(stop_at), [without_vectors], ("warm",))
+    run(path, Bench(), [without_vectors], ("warm",))
+    assert [row.variant for row in read(path).rows] == ["vector=2", "plain"] * len(CASES)
+
+
+def test_a_wrong_kernel_that_is_asked_for_twice_is_tried_and_named_once(path):
+    outcome = run(path, Bench(wrong=[CHOSEN]), [None, CHOSEN], ("warm",))
+    assert len(outcome.wrong) == len(CASES)
+
+
 def test_times_of_sputnik_are_carried_over_for_the_same_problem_with_a_warm_cache_only(path, tmp_path):
     other = tmp_path / "baselines.csv"
     other.write_text(
@@ -244,6 +273,7 @@ def test_variants_come_from_the_ladder_the_library_or_a_file(tmp_path):
     file.write_text("# mine\nplain\n\nvector=4, stage=True\nstage=True,vector=4\n")
     assert read_variants("spmm", "ladder") == [variant for _, variant in LADDERS["spmm"]]
     assert read_variants("sddmm", "default") == [None]
+    assert read_variants("sddmm", "ablation") == [each_off]
     assert read_variants("spmm", str(file)) == [SpmmVariant(), SpmmVariant(vector=4, stage=True)]
 
 
@@ -273,7 +303,8 @@ def command(monkeypatch, tmp_path):
         pieces = Laboratory, lambda *_: dict(PROVENANCE)
         monkeypatch.setattr(bench_command, "_instruments", lambda: pieces)
         tree = str(tmp_path / "dlmc")
-        return main(["bench", "--dlmc", tree, "--n", "8,16", "--no-baselines", "--l2", "both", *words])
+        layers = ["--dlmc", tree, "--n", "8,16"] if "--problems" not in words else []
+        return main(["bench", *layers, "--no-baselines", "--l2", "both", *words])
 
     return run
 
@@ -287,6 +318,50 @@ def test_an_interrupted_command_leaves_a_record_says_how_to_go_on_and_does(comma
     assert command(Bench(), *words) == 0
     assert f"{8 * len(LADDERS['spmm']) - 40} timings, and 40 recorded before" in capsys.readouterr().out
     assert max(keys(path).values()) == 1 and len(read(path).rows) == 4 * 2 * len(LADDERS["spmm"])
+
+
+def test_a_command_whose_minutes_are_over_says_so_by_its_status_and_goes_on_when_called_again(
+    command, path, capsys, monkeypatch
+):
+    words, total, statuses = ["--out", str(path), "--minutes", "0.5"], 8 * len(LADDERS["spmm"]), []
+    while not statuses or statuses[-1]:
+        bench = Bench()
+        monkeypatch.setattr(bench_command, "monotonic", bench.timed.total)  # each timing takes a second
+        statuses.append(command(bench, *words))
+        assert len(statuses) < total
+    assert statuses == [75] * (total // 31) + [0]
+    said = capsys.readouterr().err
+    assert "Stopped, as 0.5 minutes are over, after 62 timings, 31 of them new" in said
+    assert "the same command goes on from there" in said
+    assert max(keys(path).values()) == 1 and len(read(path).rows) == total
+
+
+def test_a_command_with_too_few_minutes_for_what_is_known_still_times_something_new(
+    command, path, monkeypatch
+):
+    ticks = iter(range(100_000))
+    monkeypatch.setattr(
+        bench_command, "monotonic", lambda: 60 * next(ticks)
+    )  # all takes a minute, known or not
+    words = ["--out", str(path), "--minutes", "2"]
+    for timings in range(3, 6):
+        assert command(Bench(), *words) == 75
+        assert len(read(path).rows) == timings
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
+def test_minutes_that_are_none_are_refused(text, command, capsys):
+    with pytest.raises(SystemExit):
+        command(Bench(), "--minutes", text)
+    assert "is not a number of minutes" in capsys.readouterr().err
+
+
+def test_the_problems_of_scaling_are_timed_by_the_choice_of_the_library(command, path):
+    words = ["--problems", "scaling", "--variants", "default", "--op", "sddmm", "--out", str(path)]
+    assert command(Bench(), *words) == 0
+    wanted = {(case.op, case.matrix, case.width) for case in scaling.problems("sddmm")}
+    assert {row.problem[:2] for row in read(path).rows} == {(op, matrix) for op, matrix, _ in wanted}
+    assert len(read(path).rows) == 2 * len(wanted)
 
 
 def test_the_command_fails_when_a_kernel_is_wrong_and_names_it(command, path, capsys):
@@ -304,6 +379,9 @@ def test_the_command_refuses_what_it_cannot_do(command, path, capsys):
         (["--matrix", "none.smtx"], "no layer of the tree has that in its name"),
         (["--variants", "gone.txt"], "gone.txt"),
         (["--sputnik", "gone.csv"], "gone.csv"),
+        (["--problems", "scaling", "--n", "8"], "--n is of layers; --problems scaling has matrices"),
+        (["--problems", "scaling", "--dlmc", "dlmc"], "--dlmc is of layers"),
+        (["--problems", "scaling", "--matrix", "conv"], "no matrix of scaling has that in its name"),
     ]:
         assert command(Bench(), *words) == 2
         assert message in capsys.readouterr().err

@@ -8,11 +8,10 @@ import argparse
 from collections import defaultdict
 from dataclasses import dataclass, fields
 
-from rich.console import Console
 from rich.table import Table
 
 from sparsekern.ladders import without
-from sparsekern.study.compare import Ratio, mean
+from sparsekern.study.compare import Ratio, mean, page
 from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.records import RecordError, Row, path_of, read
 
@@ -74,8 +73,9 @@ def report(console, name, record):
         found = ablations(rows)
         if not found:
             raise RecordError(f"{name} has one variant a problem, so that no toggle is off in any")
-        title = f"{op}, L2 {l2}: time without a toggle / time with it, {name}"
-        table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+        title = f"\n{op}, L2 {l2}: time without a toggle / time with it, {name}"
+        console.print(title, soft_wrap=True, style="bold", markup=False, highlight=False)
+        table = Table(box=None, pad_edge=False)
         table.add_column("toggle")
         for column in ("geometric mean", "least", "most", "problems", "of them it costs"):
             table.add_column(column, justify="right")
@@ -92,7 +92,7 @@ def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.ablation", description=__doc__)
     parser.add_argument("csv", nargs="?", help="a record (default: data/results/nvidia-h200/ablation.csv)")
     path = parser.parse_args(words).csv or path_of("ablation")
-    report(Console(), str(path), read(path))
+    report(page(), str(path), read(path))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ from sparsekern.ladders import LADDERS
 from sparsekern.study import scaling
 from sparsekern.study.ablation import each_off
 from sparsekern.study.cases import cases
-from sparsekern.study.compare import FASTEST, report, rival_us
+from sparsekern.study.compare import FASTEST, page, report, rival_us
 from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.records import LEVELS, Appender, Record, read
 from sparsekern.study.sweep import WrongKernel, meant, read_sputnik, sweep
 from sparsekern.toggles import VariantError
 
-PAGE = 160  # columns of tables that go to a file
 INTERRUPTED = 130  # the exit status that shells give a program ended by Ctrl-C
 UNFINISHED = 75  # EX_TEMPFAIL of sysexits.h: the same command, later, does the rest
 
@@ -30,10 +29,8 @@ def bench(arguments):
     """The command. 0 if all went well, 1 if a kernel or a baseline was wrong, 2 for what cannot be done,
     UNFINISHED if time was up before all was timed.
     """
-    from rich.console import Console
-
     try:
-        console = Console(width=None if sys.stdout.isatty() else PAGE)
+        console = page()
         if arguments.compare:
             return _compare(console, arguments.compare, arguments.all)
         return _measure(console, arguments)
@@ -147,7 +144,8 @@ def _sweep(console, todo, variants, levels, record, measure, carried, arguments)
 
             def advance(case):
                 progress.update(task, advance=1, description=f"{case.width:5} {case.matrix[-48:]}")
-                if monotonic() > end and not progress.finished:
+                # Not before something new is there, or a command called again and again might never end.
+                if monotonic() > end and len(record.rows) > before and not progress.finished:
                     raise OutOfTime
 
             outcome = sweep(todo, variants, levels, record, measure, carried, advance)

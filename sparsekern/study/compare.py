@@ -4,16 +4,19 @@ Every figure is a geometric mean of ratios of times, over problems, in which mor
 rival, or than before.
 """
 
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from rich.console import Console
 from rich.table import Table
 
 FP32 = ("cusparse_us", "sputnik_us", "dense_fp32_us")
 RIVALS = ("cusparse_us", "sputnik_us", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
 FASTEST = "fastest fp32"  # of FP32, in each problem the fastest that was timed
 EDGES = (0.60, 0.75, 0.85, 0.925, 0.965)  # sparsity: between 0.5 0.7 0.8 0.9 0.95 0.98, which DLMC aims at
+PAGE = 160  # columns of tables that go to a file
 SHOWN = 8  # wins, and losses, that are named unless all are asked for
 BANDS = ("below 60%", "60 to 75%", "75 to 85%", "85 to 92.5%", "92.5 to 96.5%", "96.5% up")
 
@@ -75,6 +78,11 @@ def same_variants(before, after):
 def mean(ratios):
     """Geometric mean of ratios, which must be some."""
     return geometric_mean(ratio.times for ratio in ratios)
+
+
+def page():
+    """A console as wide as the terminal, or as PAGE where there is none."""
+    return Console(width=None if sys.stdout.isatty() else PAGE)
 
 
 def report(console, name, record, before=None, every=False):

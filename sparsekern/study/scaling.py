@@ -6,14 +6,13 @@ made; without a file, the one on an H200.
 
 import argparse
 
-from rich.console import Console
 from rich.table import Table
 
 from sparsekern.study.cases import Case, Uniform
-from sparsekern.study.compare import FASTEST, rival_us
+from sparsekern.study.compare import FASTEST, page, rival_us
 from sparsekern.study.cost import l1_bound_us
 from sparsekern.study.gpus import GPUS
-from sparsekern.study.records import path_of, read
+from sparsekern.study.records import RecordError, path_of, read
 
 SPARSITIES = (0.8, 0.9, 0.95)
 SIDE, WIDTH = 2048, 256  # of a matrix, and of its dense operands, where another size is varied
@@ -42,10 +41,10 @@ def problems(op):
 
 
 def tflops_of(rows, op, matrix, width):
-    """10**12 flops a second of the fastest variant at one problem, L2 warm. Raises KeyError without one."""
+    """10**12 flops a second of the fastest variant at one problem, L2 warm. Raises RecordError without."""
     found = [row.tflops for row in rows if row.problem == (op, matrix, width, "warm")]
     if not found:
-        raise KeyError(f"the record has no {op} of {matrix!r} at width {width}, L2 warm")
+        raise RecordError(f"the record has no {op} of {matrix!r} at width {width}, L2 warm")
     return max(found)
 
 
@@ -53,8 +52,9 @@ def report(console, name, record):
     """Prints each problem, the smallest first: time, TFLOP/s, rivals, the bound of L1 as a share of time."""
     gpu = next((gpu for gpu in GPUS.values() if gpu.name in record.provenance.get("gpu", "")), None)
     for op, l2 in dict.fromkeys((row.op, row.l2) for row in record.rows):
-        title = f"{op}, L2 {l2}: {name}"
-        table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+        title = f"\n{op}, L2 {l2}: {name}"
+        console.print(title, soft_wrap=True, style="bold", markup=False, highlight=False)
+        table = Table(box=None, pad_edge=False)
         inner = "n" if op == "spmm" else "k"
         for column in ("matrix", inner, f"nnz * {inner}", "µs", "TFLOP/s", "of L1 bound"):
             table.add_column(column, justify="left" if column == "matrix" else "right")
@@ -76,7 +76,7 @@ def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.scaling", description=__doc__)
     parser.add_argument("csv", nargs="?", help="a record (default: data/results/nvidia-h200/scaling.csv)")
     path = parser.parse_args(words).csv or path_of("scaling")
-    report(Console(), str(path), read(path))
+    report(page(), str(path), read(path))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""What each toggle is worth, of records made up by hand."""
+
+import pytest
+from timings import PROVENANCE, row
+
+from sparsekern import LADDERS, VariantError, without
+from sparsekern.study import ablation
+from sparsekern.study.ablation import ablations, each_off, toggled_off
+from sparsekern.study.compare import mean
+from sparsekern.study.naming import format_variant, parse_variant
+from sparsekern.study.records import RecordError, write
+
+BEST = "vector=4,rows_per_block=8,stage=True,prescale=True"
+FIRST = {"vector": 2.0, "stage": 3.0, "prescale": 0.8, "rows_per_block": 1.5}  # time without / time with
+
+
+def record(matrix, us, slower):
+    """The rows of one problem: the best variant, then the nearest without each toggle of `slower`."""
+    best = parse_variant("spmm", BEST)
+    off = {without(best, toggle)[0]: us * times for toggle, times in slower.items()}
+    return [row(us, matrix, BEST), *(row(t, matrix, format_variant(v)) for v, t in off.items())]
+
+
+ROWS = [*record("a", 10, FIRST), *record("b", 20, {"vector": 8.0, "stage": 3.0})]
+
+
+@pytest.mark.parametrize("op", LADDERS)
+def test_each_toggle_that_is_on_is_taken_off_and_equal_variants_are_timed_once(op):
+    for step, variant in LADDERS[op]:
+        on = {name for name in variant.__dataclass_fields__ if variant.is_on(name)}
+        assert set(toggled_off(variant)) == on, step
+        first, *others = each_off(variant)
+        assert first == variant and len(set(others)) == len(others) and variant not in others
+        assert set(others) == {without(variant, name)[0] for name in on}
+
+
+def test_nothing_can_be_taken_off_the_plain_variant():
+    plain = parse_variant("spmm", "plain")
+    assert each_off(plain) == [plain]
+
+
+def test_ratios_are_time_without_over_time_with_in_the_problems_where_both_ran():
+    found = ablations(ROWS)
+    assert {name: [ratio.times for ratio in ratios] for name, ratios in found.items()} == {
+        "vector": [2, 8],
+        "stage": [3, 3],
+        "prescale": [0.8],
+        "rows_per_block": [1.5],
+    }
+    assert mean(found["vector"]) == pytest.approx(4)
+    assert [ratio.row.matrix for ratio in found["vector"]] == ["a", "b"]
+
+
+def test_what_had_to_move_and_the_variant_without_are_told():
+    (one, _) = ablations(ROWS)["stage"]
+    assert one.moved == {"prescale": (True, False)}
+    assert (one.row.variant, one.off.variant) == (BEST, "vector=4,rows_per_block=8")
+
+
+def test_two_toggles_that_lead_to_one_variant_share_its_time():
+    best = parse_variant("spmm", "stage=True,sparse_vector=2")
+    both = [name for name, (off, _) in toggled_off(best).items() if format_variant(off) == "plain"]
+    assert both == ["stage"]
+    best = parse_variant("sddmm", "tile_nnz=8,subwarp=8,rows_per_block=4")
+    names = [format_variant(off) for off, _ in toggled_off(best).values()]
+    rows = [row(us, "a", format_variant(v), op="sddmm") for us, v in enumerate(each_off(best), 1)]
+    assert sum(map(len, ablations(rows).values())) == len(names)
+
+
+def test_a_row_that_is_no_step_from_the_first_is_refused_by_name():
+    with pytest.raises(
+        RecordError, match="spmm b at 256 has bundle=True; each variant of an ablation must be"
+    ):
+        ablations([*ROWS, row(1, "b", "bundle=True")])
+
+
+def test_the_command_prints_toggles_by_gain_with_the_extremes(tmp_path, capsys):
+    path = tmp_path / "ablation.csv"
+    write(path, PROVENANCE, [*ROWS, row(5, "a", "vector=4,subwarp=8,tile_nnz=8,rows_per_block=4", op="sddmm"),
+                             row(6, "a", "subwarp=8,tile_nnz=8,rows_per_block=4", op="sddmm")])  # fmt: skip
+    ablation.main([str(path)])
+    spmm, sddmm = capsys.readouterr().out.split("sddmm, L2 warm")
+    lines = [line.split() for line in spmm.rstrip().splitlines()[3:]]
+    assert lines == [
+        "vector 4.00 2.00 8.00 2 0".split(),
+        "stage 3.00 3.00 3.00 2 0 prescale".split(),
+        "rows_per_block 1.50 1.50 1.50 1 0".split(),
+        "prescale 0.80 0.80 0.80 1 1".split(),
+    ]
+    assert "vector" in sddmm and "1.20" in sddmm
+
+
+def test_a_record_of_one_variant_a_problem_is_no_ablation(tmp_path):
+    path = tmp_path / "sweep.csv"
+    write(path, PROVENANCE, [row(1, "a"), row(1, "b")])
+    with pytest.raises(RecordError, match="no toggle is off"):
+        ablation.main([str(path)])
+
+
+def test_a_variant_that_is_none_is_an_error():
+    with pytest.raises(VariantError):
+        ablations([row(1, "a", "speed=9")])
