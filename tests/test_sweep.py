@@ -12,7 +12,7 @@ from sparsekern import LADDERS
 from sparsekern.__main__ import main
 from sparsekern.datasets import Layer, layers
 from sparsekern.study import bench_command, scaling
-from sparsekern.study.ablation import each_off
+from sparsekern.study.ablation import choice_and_each_off
 from sparsekern.study.bench_command import read_variants
 from sparsekern.study.cases import cases, paper_n
 from sparsekern.study.naming import format_variant
@@ -172,12 +172,12 @@ def test_the_library_s_own_choice_is_recorded_under_its_name_and_measured_once(p
     assert (outcome.measured, outcome.known, second.timed.total()) == (0, len(CASES), 0)
 
 
-def without_vectors(best):
-    """Two variants more than there are: the one chosen comes twice."""
-    return [best, SpmmVariant(), best]
+def without_vectors(bench):
+    """What is chosen and one more, and the first of them again."""
+    return [bench.choose(), SpmmVariant(), bench.choose()]
 
 
-def test_a_function_makes_the_variants_of_the_one_that_the_library_chose_and_each_is_timed_once(path):
+def test_a_function_says_which_variants_a_problem_gets_and_each_is_timed_once(path):
     bench, seen = Bench(), []
     outcome = run(path, bench, [without_vectors], ("warm",), advance=seen.append)
     assert {row.variant for row in read(path).rows} == {"vector=2", "plain"}
@@ -188,10 +188,15 @@ def test_a_function_makes_the_variants_of_the_one_that_the_library_chose_and_eac
 
 
 @pytest.mark.parametrize("stop_at", range(2 * len(CASES)))
-def test_an_ablation_is_gone_on_with_where_it_stopped_and_the_best_stays_first(stop_at, path):
+def test_what_a_function_says_is_gone_on_with_where_it_stopped_and_the_best_stays_first(stop_at, path):
     with pytest.raises(KeyboardInterrupt):
         run(path, Bench(stop_at), [without_vectors], ("warm",))
     run(path, Bench(), [without_vectors], ("warm",))
+    assert [row.variant for row in read(path).rows] == ["vector=2", "plain"] * len(CASES)
+
+
+def test_an_ablation_times_the_choice_first(path):
+    run(path, Bench(), [choice_and_each_off], ("warm",))
     assert [row.variant for row in read(path).rows] == ["vector=2", "plain"] * len(CASES)
 
 
@@ -273,7 +278,7 @@ def test_variants_come_from_the_ladder_the_library_or_a_file(tmp_path):
     file.write_text("# mine\nplain\n\nvector=4, stage=True\nstage=True,vector=4\n")
     assert read_variants("spmm", "ladder") == [variant for _, variant in LADDERS["spmm"]]
     assert read_variants("sddmm", "default") == [None]
-    assert read_variants("sddmm", "ablation") == [each_off]
+    assert read_variants("sddmm", "ablation") == [choice_and_each_off]
     assert read_variants("spmm", str(file)) == [SpmmVariant(), SpmmVariant(vector=4, stage=True)]
 
 

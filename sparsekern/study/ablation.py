@@ -34,8 +34,13 @@ def toggled_off(variant):
 
 
 def each_off(variant):
-    """[variant, then each that `toggled_off` gives, once]: what is timed of a problem."""
+    """[variant, then each that `toggled_off` gives, once]"""
     return list(dict.fromkeys([variant, *(off for off, _ in toggled_off(variant).values())]))
+
+
+def choice_and_each_off(bench):
+    """What an ablation times on a `Workbench`: what the library chooses, and that with each toggle off."""
+    return each_off(bench.choose())
 
 
 def ablations(rows):

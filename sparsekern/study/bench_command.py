@@ -9,7 +9,7 @@ from time import monotonic
 from sparsekern.datasets import dlmc
 from sparsekern.ladders import LADDERS
 from sparsekern.study import scaling
-from sparsekern.study.ablation import each_off
+from sparsekern.study.ablation import choice_and_each_off
 from sparsekern.study.cases import cases
 from sparsekern.study.compare import FASTEST, page, report, rival_us
 from sparsekern.study.naming import format_variant, parse_variant
@@ -49,7 +49,7 @@ def read_variants(op, text):
     if text == "ladder":
         return [variant for _, variant in LADDERS[op]]
     if text == "ablation":
-        return [each_off]
+        return [choice_and_each_off]
     variants = []
     for number, line in enumerate(Path(text).read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -173,7 +173,7 @@ def _repeat(console, laboratory, todo, variants, levels, times):
     status = 0
     for case in todo:
         with laboratory.open(case) as bench:
-            every = [variant for wanted in variants for variant in meant(wanted, bench.choose)]
+            every = [variant for wanted in variants for variant in meant(wanted, bench)]
             for l2, variant in [(l2, variant) for l2 in levels for variant in dict.fromkeys(every)]:
                 title = f"{case.op} {case.matrix} {case.width}, {format_variant(variant)}, L2 {l2}"
                 try:

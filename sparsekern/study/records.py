@@ -30,7 +30,7 @@ COMMANDS = {  # what makes a record, by study, in the folder that holds data/; {
     "launch": ("python -m sparsekern.study.launch_cost --out {path}",),
     "ladder": _bench("--variants ladder{sputnik}"),
     "candidates": tuple(
-        command.replace("LIST", f"sparsekern/candidates/{op}.txt")
+        command.replace("LIST", f"sparsekern/selection/{op}.txt")
         for op, command in zip(("spmm", "sddmm"), _bench("--variants LIST --no-baselines"), strict=True)
     ),
     "counters": (

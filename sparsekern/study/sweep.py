@@ -2,7 +2,6 @@
 
 import csv
 from dataclasses import dataclass, field
-from functools import cache
 
 from sparsekern.study.naming import format_variant
 from sparsekern.study.records import Row
@@ -31,11 +30,11 @@ class Outcome:
 def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda case: None):
     """Times every variant on every case at every level of L2, and appends each time to `record` at once.
 
-    variants: a list; None in it is the variant that the library would choose, and a function makes a list of
-    variants of that one. levels: of LEVELS. record: has `rows`, those measured before, and `append`.
-    measure(case): a context manager that gives a `Workbench`, or what has its `sizes`, `choose`, `time` and
-    `rivals`. carried: see `read_sputnik`. advance(case) is called after each of `variants` at each level, new
-    or not; what it raises ends the sweep.
+    variants: a list; None in it is the variant that the library would choose, and a function of a `Workbench`
+    returns a list of variants for its problem. levels: of LEVELS. record: has `rows`, those measured before,
+    and `append`. measure(case): a context manager that gives a `Workbench`, or what has its `sizes`, `choose`,
+    `time` and `rivals`. carried: see `read_sputnik`. advance(case) is called after each of `variants` at each
+    level, new or not; what it raises ends the sweep.
 
     A variant with a wrong result is not timed: it is named in the `Outcome`, and the sweep goes on.
     """
@@ -50,9 +49,9 @@ def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda
                 advance(case)
             continue
         with measure(case) as bench:
-            choose, tried = cache(bench.choose), set()
+            tried = set()
             for problem, wanted in asked:
-                for variant in meant(wanted, choose):
+                for variant in meant(wanted, bench):
                     if (problem, variant) in tried:
                         continue
                     tried.add((problem, variant))
@@ -68,11 +67,11 @@ def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda
     return outcome
 
 
-def meant(wanted, choose):
-    """The list of variants that an element of `variants` stands for; `choose()` is the library's choice."""
+def meant(wanted, bench):
+    """The list of variants that an element of `variants` stands for on a `Workbench`."""
     if _is_variant(wanted):
         return [wanted]
-    return [choose()] if wanted is None else wanted(choose())
+    return [bench.choose()] if wanted is None else wanted(bench)
 
 
 def _is_variant(wanted):

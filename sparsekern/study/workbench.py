@@ -82,6 +82,11 @@ class Workbench:
         o = self.operands
         return {"m": o.m, "k": o.k, "n": o.n, "nnz": o.nnz}
 
+    @property
+    def problem(self):
+        """The `Problem`, as `select` gets it."""
+        return self.plan(None).problem
+
     def choose(self):
         """The variant that `select` takes for this problem on this GPU."""
         return self.plan(None).variant
