@@ -32,9 +32,9 @@ def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda
 
     variants: a list; None in it is the variant that the library would choose, and a function of a `Workbench`
     returns a list of variants for its problem. levels: of LEVELS. record: has `rows`, those measured before,
-    and `append`. measure(case): a context manager that gives a `Workbench`, or what has its `sizes`, `choose`,
-    `time` and `rivals`. carried: see `read_sputnik`. advance(case) is called after each of `variants` at each
-    level, new or not; what it raises ends the sweep.
+    and `append`. measure(case): a context manager that gives a `Workbench`, or what has its `sizes`,
+    `choose`, `time` and `rivals`. carried: see `read_sputnik`. advance(case) is called after each of
+    `variants` at each level, new or not; what it raises ends the sweep.
 
     A variant with a wrong result is not timed: it is named in the `Outcome`, and the sweep goes on.
     """
