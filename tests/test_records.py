@@ -8,7 +8,7 @@ import pytest
 from timings import PROVENANCE, row
 
 from sparsekern.study.arguments import add_bench, add_op
-from sparsekern.study.provenance import PACKAGE, kernel_hash
+from sparsekern.study.provenance import PACKAGE, choice_hash, kernel_hash
 from sparsekern.study.records import (
     COLUMNS,
     COMMANDS,
@@ -180,6 +180,19 @@ def test_the_kernel_hash_changes_with_every_kernel_and_with_the_lanes_and_nothin
         before = kernel_hash(tmp_path)
         copy.write_bytes(copy.read_bytes() + b"\n")
         assert kernel_hash(tmp_path) != before
+
+
+def test_the_hash_of_the_choice_changes_with_select_and_its_data_and_nothing_else(tmp_path):
+    (tmp_path / "selection").mkdir()
+    (tmp_path / "select.py").write_text("a")
+    hashes = [choice_hash(tmp_path)]
+    for name in ("selection/trees.json", "selection/tree.py", "select.py"):
+        (tmp_path / name).write_text("b")
+        hashes.append(choice_hash(tmp_path))
+    assert len(set(hashes)) == len(hashes)
+    (tmp_path / "formats.py").write_text("c")
+    assert choice_hash(tmp_path) == hashes[-1]
+    assert choice_hash() == choice_hash(PACKAGE) != kernel_hash()
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from timings import PROVENANCE, row
 
 from sparsekern.study import remake as module
 from sparsekern.study.bench_command import UNFINISHED
-from sparsekern.study.provenance import kernel_hash
+from sparsekern.study.provenance import choice_hash, kernel_hash
 from sparsekern.study.records import COMMANDS, write
 from sparsekern.study.remake import CannotMeasure, Remake, folder_of, main, remake, stale
 
 NOW = {**PROVENANCE, "kernels_sha256": kernel_hash()}
+CHOSEN = {**NOW, "choice_sha256": choice_hash()}
 BEFORE = {**PROVENANCE, "kernels_sha256": "another"}
 
 
@@ -93,7 +94,10 @@ def test_records_of_other_kernels_are_named_and_nothing_is_measured(tmp_path):
     write(tmp_path / "sweep.csv", BEFORE, [row(1.0)])
     write(tmp_path / "scaling.csv", NOW, [row(1.0)])
     write(tmp_path / "ladder.csv", PROVENANCE, [row(1.0)])
+    write(tmp_path / "ablation.csv", CHOSEN, [row(1.0)])
     assert [path.name for path in stale(COMMANDS, tmp_path)] == ["sweep.csv", "ladder.csv"]
+    write(tmp_path / "ablation.csv", {**NOW, "choice_sha256": "another"}, [row(1.0)])
+    assert [path.name for path in stale(["ablation"], tmp_path)] == ["ablation.csv"]
     with pytest.raises(CannotMeasure) as refusal:
         made(tmp_path, ["sweep", "scaling"], commands := Commands())
     assert f"{tmp_path}/sweep.csv" in str(refusal.value) and "FRESH=1" in str(refusal.value)

@@ -5,6 +5,7 @@ without a file, of the one on an H200.
 """
 
 import argparse
+import sys
 from collections import defaultdict
 from dataclasses import dataclass, fields
 
@@ -96,9 +97,15 @@ def report(console, name, record):
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.ablation", description=__doc__)
     parser.add_argument("csv", nargs="?", help="a record (default: data/results/nvidia-h200/ablation.csv)")
-    path = parser.parse_args(words).csv or path_of("ablation")
-    report(page(), str(path), read(path))
+    path = parser.parse_args(words).csv
+    try:
+        path = path or path_of("ablation")
+        report(page(), str(path), read(path))
+    except (OSError, ValueError) as error:  # of a file that is not there, or no such record
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

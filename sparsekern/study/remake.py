@@ -16,13 +16,12 @@ from time import monotonic
 from sparsekern.datasets import ROOT_VARIABLE, dlmc
 from sparsekern.study.arguments import minutes
 from sparsekern.study.bench_command import INTERRUPTED, UNFINISHED
-from sparsekern.study.provenance import kernel_hash
+from sparsekern.study.provenance import choice_hash, kernel_hash
 from sparsekern.study.records import COMMANDS, RESULTS, provenance_in
 
 STEP_MINUTES = 9  # after which a command of bench stops, and is started again
 STARTING_MINUTES = 0.5  # that must be left for a command of bench, which loads and compiles first
 LEAST_MINUTES = 5  # that must be left for a command that cannot stop in between: one takes 3 at most
-KEY = "kernels_sha256"
 
 
 class CannotMeasure(RuntimeError):
@@ -89,26 +88,32 @@ def _grows(study):
 
 
 def stale(studies, folder):
-    """The records of studies, of those in `folder`, that were measured with other kernels than today's."""
-    paths = [folder / f"{study}.csv" for study in studies]
-    return [path for path in paths if path.exists() and provenance_in(path).get(KEY) != kernel_hash()]
+    """The records of studies, of those in `folder`, of other kernels or of another choice than today's."""
+    kernels, choice, found = kernel_hash(), choice_hash(), []
+    for path in (folder / f"{study}.csv" for study in studies):
+        if path.exists():
+            origin = provenance_in(path)
+            if origin.get("kernels_sha256") != kernels or origin.get("choice_sha256", choice) != choice:
+                found.append(path)
+    return found
 
 
 def remake(studies, how, fresh=False):
     """Makes records, says how each went, and returns 0, 1 if one failed, or UNFINISHED if time was up.
 
-    how: a `Remake`. fresh: remove records of other kernels first. Raises CannotMeasure if there are such, and
+    how: a `Remake`. fresh: remove those that are `stale` first. Raises CannotMeasure if there are such, and
     `fresh` is not given: nothing was measured then.
     """
     others = stale(studies, how.folder)
     if others and not fresh:
         raise CannotMeasure(
-            "measured with other kernels, and one record has one provenance:\n"
+            "measured with other kernels, or when variants were chosen otherwise, and one record has one "
+            "provenance:\n"
             + "".join(f"  {path}\n" for path in others)
             + "Remove them, or let FRESH=1 do so: make records FRESH=1, or --fresh."
         )
     for path in others:
-        print(f"removed {path}, of other kernels")
+        print(f"removed {path}, of other kernels or another choice")
         path.unlink()
     how.folder.mkdir(parents=True, exist_ok=True)
     states = {study: how.study(study) for study in studies}
@@ -160,7 +165,7 @@ def _run(words):
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.remake", description=__doc__)
     parser.add_argument("study", nargs="*", type=_study, help=f"of {', '.join(COMMANDS)} (default: all)")
-    parser.add_argument("--fresh", action="store_true", help="remove records of other kernels first")
+    parser.add_argument("--fresh", action="store_true", help="remove first what other kernels made")
     parser.add_argument("--sputnik", metavar="CSV", help="as for bench, where rivals are timed")
     parser.add_argument("--minutes", type=minutes, metavar="M", help="stop after them; the same goes on")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: data/results")

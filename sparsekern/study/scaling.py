@@ -5,6 +5,7 @@ made; without a file, the one on an H200.
 """
 
 import argparse
+import sys
 
 from rich.table import Table
 
@@ -75,9 +76,15 @@ def report(console, name, record):
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.scaling", description=__doc__)
     parser.add_argument("csv", nargs="?", help="a record (default: data/results/nvidia-h200/scaling.csv)")
-    path = parser.parse_args(words).csv or path_of("scaling")
-    report(page(), str(path), read(path))
+    path = parser.parse_args(words).csv
+    try:
+        path = path or path_of("scaling")
+        report(page(), str(path), read(path))
+    except (OSError, ValueError) as error:  # of a file that is not there, or no such record
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
