@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
-from sparsekern.formats import INDEX_DTYPE, Csr, Topology, check_columns
+from sparsekern.formats import INDEX_DTYPE, Csr, Topology, check_columns, check_values
 from sparsekern.libraries import CUPY, NUMPY, TORCH, Library, check_no_gradient, float32_view, to_host, view
 
 
@@ -87,6 +87,7 @@ class _Torch(_Kind):
 
 KINDS = (_SciPy(), _CuPy(), _Torch())
 _known = {}  # id of a foreign matrix -> (weak reference, its offsets and columns, their memory, Topology)
+_UNKNOWN = (lambda: None), (), None, None
 
 
 def as_csr(a, name="a"):
@@ -98,15 +99,15 @@ def as_csr(a, name="a"):
 
     Raises TypeError for any other type, naming the conversion, since converting costs.
     """
+    return a if isinstance(a, Csr) else Csr(*_parts(name, a)[:2])
+
+
+def parts_of(a, name="a"):
+    """(topology, `View` of the values) of the matrix `a`, as for `as_csr`."""
     if isinstance(a, Csr):
-        return a
-    if isinstance(a, Topology):
-        raise TypeError(f"{name} is a Topology, which has no values: pass Csr({name}, values)")
-    kind = _kind_of(name, a)
-    topology = _wrapped(name, a, kind)
-    values = kind.parts(a)[2]
-    float32_view(kind.values.format(name=name), values, f"pass {kind.library.cast.format(name=name)}")
-    return Csr(topology, values)
+        return a.topology, float32_view(f"{name}'s values", a.values)
+    topology, _, seen = _parts(name, a)
+    return topology, check_values("values", seen, topology)
 
 
 def as_topology(a, name="topology"):
@@ -141,7 +142,7 @@ def place_of(a):
 
 def check_sparse_first(name, first, other_name, other):
     """Raises TypeError if `other` is in CSR and `first`, which should be, is not."""
-    if _in_csr(other) and not _in_csr(first):
+    if not _in_csr(first) and _in_csr(other):
         raise TypeError(
             f"{name} is a {type(first).__name__} and {other_name} is in CSR; the sparse matrix comes first: "
             "swap them"
@@ -149,7 +150,10 @@ def check_sparse_first(name, first, other_name, other):
 
 
 def _in_csr(a):
-    return isinstance(a, (Topology, Csr)) or any(kind.owns(a) and kind.is_csr(a) for kind in KINDS)
+    if isinstance(a, (Topology, Csr)):
+        return True
+    kind = _owner(a)
+    return kind is not None and kind.is_csr(a)
 
 
 def invalidate(a):
@@ -157,8 +161,16 @@ def invalidate(a):
     _known.pop(id(a), None)
 
 
+def _owner(a):
+    """The `_Kind` of a sparse matrix `a`, in whatever format; None if it is none."""
+    for kind in KINDS:
+        if kind.owns(a):
+            return kind
+    return None
+
+
 def _kind_of(name, a):
-    kind = next((kind for kind in KINDS if kind.owns(a)), None)
+    kind = _owner(a)
     if kind is None or not kind.is_csr(a):
         dense = next((kind for kind in KINDS if kind.library.owns(a)), KINDS[0])
         way_out = (kind.to_csr if kind else dense.from_dense).format(name=name)
@@ -172,12 +184,26 @@ def _kind_of(name, a):
     return kind
 
 
+def _parts(name, a):
+    """(topology, values, `View` of the values) of a matrix of another library."""
+    if isinstance(a, Topology):
+        raise TypeError(f"{name} is a Topology, which has no values: pass Csr({name}, values)")
+    kind = _kind_of(name, a)
+    topology = _wrapped(name, a, kind)
+    values = kind.parts(a)[2]
+    way_out = f"pass {kind.library.cast.format(name=name)}"
+    return topology, values, float32_view(kind.values.format(name=name), values, way_out)
+
+
 def _wrapped(name, a, kind):
     if kind.library is TORCH:
         check_no_gradient(name, a)
-    owner, _, memory, topology = _known.get(id(a), (lambda: None, (), None, None))
+    owner, held, memory, topology = _known.get(id(a), _UNKNOWN)
     offsets, columns, _ = kind.parts(a)
-    if owner() is not a or _memory(offsets, columns) != memory or topology.shape != tuple(a.shape):
+    known = owner() is a and topology.shape == tuple(a.shape)
+    if known and offsets is held[0] and columns is held[1]:
+        return topology
+    if not known or _memory(offsets, columns) != memory:
         # Copies, so that nobody's edit in place reaches results that share the topology.
         columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
         topology = Topology(to_host("offsets", offsets).copy(), columns, tuple(a.shape))
