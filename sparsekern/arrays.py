@@ -36,8 +36,8 @@ class View:
         shape, strides, room = self.shape, self.strides, self.end - self.address
         if shape and shape[0] > 1:
             room = min(room, shape[0] * strides[0])  # nobody reads on: see `reach`
-        place = self.library, self.device, self.address % 16
-        return *place, shape, strides, self.dtype, room, self.writeable
+        lies = self.address % 16, shape, strides, self.dtype, room
+        return self.library, self.device, self.writeable, lies
 
     @property
     def contiguous(self):

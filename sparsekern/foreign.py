@@ -6,6 +6,8 @@ SciPy, CuPy and PyTorch each keep CSR as row offsets, columns and values, under 
 import sys
 import weakref
 from abc import ABC, abstractmethod
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -86,8 +88,17 @@ class _Torch(_Kind):
 
 
 KINDS = (_SciPy(), _CuPy(), _Torch())
-_known = {}  # id of a foreign matrix -> (weak reference, its offsets and columns, their memory, Topology)
-_UNKNOWN = (lambda: None), (), None, None
+_known = {}  # id of a foreign matrix -> `_Known`
+
+
+class _Known(NamedTuple):
+    """What is remembered of a foreign matrix."""
+
+    matrix: Any  # weak reference
+    kind: _Kind
+    parts: tuple  # (offsets, columns): held, lest their memory is handed out again, whose address tells them
+    memory: list
+    topology: Topology
 
 
 def as_csr(a, name="a"):
@@ -107,7 +118,9 @@ def parts_of(a, name="a"):
     if isinstance(a, Csr):
         return a.topology, float32_view(f"{name}'s values", a.values)
     topology, _, seen = _parts(name, a)
-    return topology, check_values("values", seen, topology)
+    if seen.shape != (topology.stored,):
+        check_values("values", seen, topology)  # raises
+    return topology, seen
 
 
 def as_topology(a, name="topology"):
@@ -150,7 +163,7 @@ def check_sparse_first(name, first, other_name, other):
 
 
 def _in_csr(a):
-    if isinstance(a, (Topology, Csr)):
+    if isinstance(a, (Topology, Csr)) or _known_of(a):
         return True
     kind = _owner(a)
     return kind is not None and kind.is_csr(a)
@@ -169,7 +182,16 @@ def _owner(a):
     return None
 
 
+def _known_of(a):
+    """The `_Known` of a matrix, or None."""
+    known = _known.get(id(a))
+    return known if known is not None and known.matrix() is a else None
+
+
 def _kind_of(name, a):
+    known = _known_of(a)
+    if known is not None:
+        return known.kind
     kind = _owner(a)
     if kind is None or not kind.is_csr(a):
         dense = next((kind for kind in KINDS if kind.library.owns(a)), KINDS[0])
@@ -191,30 +213,36 @@ def _parts(name, a):
     kind = _kind_of(name, a)
     topology = _wrapped(name, a, kind)
     values = kind.parts(a)[2]
-    way_out = f"pass {kind.library.cast.format(name=name)}"
-    return topology, values, float32_view(kind.values.format(name=name), values, way_out)
+    called, way_out = _wording(kind, name)
+    return topology, values, float32_view(called, values, way_out)
+
+
+@cache
+def _wording(kind, name):
+    """(what the values of the matrix `name` are called, how to make them float32)"""
+    return kind.values.format(name=name), f"pass {kind.library.cast.format(name=name)}"
 
 
 def _wrapped(name, a, kind):
     if kind.library is TORCH:
         check_no_gradient(name, a)
-    owner, held, memory, topology = _known.get(id(a), _UNKNOWN)
+    known = _known_of(a)
     offsets, columns, _ = kind.parts(a)
-    known = owner() is a and topology.shape == tuple(a.shape)
-    if known and offsets is held[0] and columns is held[1]:
-        return topology
-    if not known or _memory(offsets, columns) != memory:
-        # Copies, so that nobody's edit in place reaches results that share the topology.
-        columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
-        topology = Topology(to_host("offsets", offsets).copy(), columns, tuple(a.shape))
-        _remember(a, kind, topology)
+    if known is not None and known.topology.shape == tuple(a.shape):
+        same = offsets is known.parts[0] and columns is known.parts[1]
+        if same or _memory(offsets, columns) == known.memory:
+            return known.topology
+    # Copies, so that nobody's edit in place reaches results that share the topology.
+    columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
+    topology = Topology(to_host("offsets", offsets).copy(), columns, tuple(a.shape))
+    _remember(a, kind, topology)
     return topology
 
 
 def _remember(a, kind, topology):
-    # Holding the arrays keeps their memory from being handed out again: an address is an identity.
     key, parts = id(a), kind.parts(a)[:2]
-    _known[key] = (weakref.ref(a, lambda _: _known.pop(key, None)), parts, _memory(*parts), topology)
+    matrix = weakref.ref(a, lambda _: _known.pop(key, None))
+    _known[key] = _Known(matrix, kind, parts, _memory(*parts), topology)
 
 
 def _memory(*parts):

@@ -198,16 +198,22 @@ def _device_of(seen):
 
 
 LEGACY_STREAM = 1  # a name for stream 0 that both protocols know
-NUMPY, CUPY, TORCH = _NumPy(), _CuPy(), _Torch()
-LIBRARIES = (NUMPY, CUPY, TORCH, _Protocol())
+NUMPY, CUPY, TORCH, PROTOCOL = _NumPy(), _CuPy(), _Torch(), _Protocol()
+LIBRARIES = (NUMPY, CUPY, TORCH, PROTOCOL)
+_known = {}  # type of an array -> its library
 
 
 def view(name, x):
     """The `View` of argument `name`. Raises TypeError if `x` is no dense array, with a way out."""
     if isinstance(x, View):
         return x
+    library = _known.get(type(x))
+    if library is not None:
+        return library.view(name, x)
     for library in LIBRARIES:
         if library.owns(x):
+            if library is not PROTOCOL:  # who speaks one may cease to
+                _known[type(x)] = library
             return library.view(name, x)
     way_out = f"np.asarray({name}, dtype=np.float32)" if x is not None else "one"
     if hasattr(x, "toarray"):

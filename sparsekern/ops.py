@@ -57,12 +57,13 @@ def sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backen
     Returns a matrix of the type of `topology` with the same structure; for a `Topology` a `Csr`. Place,
     stream and errors are those of `spmm`.
     """
-    plan, (lhs, rhs), result = _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)
+    plan, t, (lhs, rhs), result = _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)
+    library = library_of(topology)
     if out is None:
-        out = result = plan.new_output(library_of(topology) or rhs.library, rhs.device)
+        out = result = plan.new_output(library or rhs.library, rhs.device)
     plan.run((lhs, rhs), result)
-    values = result.array if library_of(topology) is NUMPY and isinstance(result, View) else out
-    return like(topology, as_topology(topology), values)
+    values = result.array if library is NUMPY and isinstance(result, View) else out
+    return like(topology, t, values)
 
 
 def plan_sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backend=None):
@@ -74,10 +75,10 @@ def _prepare_spmm(parts, b, variant, out, make, backend):
     """(plan, views of values and b in layouts that the kernel reads, view of out or None): all checked."""
     check_options(variant, SpmmVariant, make)
     t, values = parts
-    inputs = {"a's values": values, "b": b}
     out = None if out is None else _float32_output(out)
     key = "spmm", values.facts, b.facts, out and out.facts, variant, make, _place(backend, values)
     plan = _remembered(t, key)
+    inputs = {"a's values": values, "b": b}
     if plan is None:
         return _plan_spmm(t, inputs, variant, out, make, backend, key)
     if out is not None:
@@ -118,7 +119,7 @@ def _plan_spmm(t, inputs, variant, out, make, backend, key):
 
 
 def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
-    """(plan, views of lhs and rhs, view of out or None), as for SpMM."""
+    """(plan, topology, views of lhs and rhs, view of out or None), as for SpMM."""
     check_sparse_first("topology", topology, "rhs", rhs)
     check_options(variant, SddmmVariant, make)
     t, library, place = as_topology(topology), library_of(topology), place_of(topology)
@@ -133,7 +134,7 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
         return _plan_sddmm(t, inputs, variant, out, make, backend, library, place, key)
     if out is not None:
         _check_apart(out, inputs, t)
-    return plan, (lhs, rhs), out
+    return plan, t, (lhs, rhs), out
 
 
 def _plan_sddmm(t, inputs, variant, out, make, backend, library, place, key):
@@ -170,7 +171,7 @@ def _plan_sddmm(t, inputs, variant, out, make, backend, library, place, key):
         lhs=Layout.of(lhs, fresh), rhs=Layout.of(rhs, fresh),
     )  # fmt: skip
     plan = _plan(t, problem, variant, make, backend, device, copied, key)
-    return plan, (lhs, rhs), out
+    return plan, t, (lhs, rhs), out
 
 
 def check_options(variant, kind, make):
@@ -182,9 +183,10 @@ def check_options(variant, kind, make):
         elif isinstance(variant, type):
             what, hint = f"the class {variant.__name__}", f": pass {kind.__name__}()"
         raise TypeError(f"variant is {what}; it must be an {kind.__name__} or None to choose{hint}")
-    if make is not FACTORIES[kind.op]:
-        check_factory(make)
-    if make in FACTORIES.values() and make is not FACTORIES[kind.op]:
+    if make is FACTORIES[kind.op]:
+        return
+    check_factory(make)
+    if make in FACTORIES.values():
         own = FACTORIES[kind.op].__name__
         raise TypeError(f"make is {make.__name__}; it must be a factory of this operation: {own}")
 
@@ -221,8 +223,8 @@ def _readable(inputs):
 
 
 def _place(backend, first):
-    """(backend, device) that the first operand leads to."""
-    return resolve_place(backend, {"a": first})
+    """What decides where to compute, besides the first operand's device."""
+    return backend if first.device is not None else resolve_place(backend, {"a": first})
 
 
 def _remembered(topology, key):

@@ -53,7 +53,7 @@ class Launch:
             raise TypeError(f"{self.name} takes {len(self._operands)} operands; it got {len(addresses)}")
         words = self._words
         with self._lock:
-            for position, address in zip(self._operands, addresses):
+            for position, address in zip(self._operands, addresses, strict=True):
                 words[position] = address
             (status,) = self._queue(*self._before, stream, *self._after)
         if status != SUCCESS:
@@ -90,7 +90,7 @@ def address_of(x):
 
 
 def on_device(number):
-    """For a `with` block: CUDA device `number` is the current one there. It costs nothing if it is already."""
+    """A `with` block in which CUDA device `number` is the current one; it costs nothing if it is already."""
     primary = cuda.gpus[number].get_primary_context()
     _, context = driver.cuCtxGetCurrent()
     return _HERE if context is not None and int(context) == int(primary.handle) else cuda.gpus[number]
@@ -98,6 +98,8 @@ def on_device(number):
 
 def wait(stream, other):
     """Lets what is queued on `stream` from now on come after what is queued on `other`; both are handles."""
+    if stream == other:
+        return
     event = cuda.event(timing=False)
     event.record(cuda.external_stream(other))
     event.wait(cuda.external_stream(stream))

@@ -178,7 +178,7 @@ class Plan(ABC):
         if facts != self._fit:
             if out is not None and not seen.writeable:
                 raise ValueError("out is read-only; it must be writeable")
-            named = dict(zip((*self.inputs, "out"), given))
+            named = dict(zip((*self.inputs, "out"), given, strict=False))
             for name, x in named.items():
                 self._check(name, x)
             check_one_place(named)
@@ -244,19 +244,21 @@ class Plan(ABC):
             self._copy_out(result.copy_to_host(), views[-1])
 
     def _launch_on(self, stream, views, new):
-        with _driver().on_device(self.device):
-            current = {library: library.stream(self.device) for library in {x.library for x in views}}
+        driver, *_, last, out = _driver(), *views
+        with driver.on_device(self.device):
+            before = after = ()
             if stream is None:  # after all that the libraries have queued, and before what they queue next
-                stream = current[views[-2].library]
-                before = after = {*current.values()}
+                stream = last.library.stream(self.device)
+                others = {x.library for x in views if x.library is not last.library}
+                before = after = [library.stream(self.device) for library in others]
             else:  # in the hands of the caller; but the memory of a new output may still be in use
-                stream, after = _driver().handle_of(stream), set()
-                before = {current[views[-1].library]} if new else set()
-            for other in before - {stream}:
-                _driver().wait(stream, other)
+                stream = driver.handle_of(stream)
+                before = [out.library.stream(self.device)] if new else ()
+            for other in before:
+                driver.wait(stream, other)
             self._launch([x.address for x in views], stream)
-            for other in after - {stream}:
-                _driver().wait(other, stream)
+            for other in after:
+                driver.wait(other, stream)
 
     @abstractmethod
     def _owned(self):
