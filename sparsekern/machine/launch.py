@@ -11,8 +11,6 @@ from sparsekern.libraries import FLOAT32, float32_view, view
 from sparsekern.machine.backends import check_one_place
 from sparsekern.machine.emulator import emulate
 
-ITEMSIZE = np.dtype(FLOAT32).itemsize
-
 
 @lru_cache(maxsize=256)
 def make_kernel(make, variant, dtypes):
@@ -49,7 +47,8 @@ SIGNATURES = {"spmm": spmm_signature, "sddmm": sddmm_signature}
 
 
 @lru_cache(maxsize=256)
-def _compile(make, variant, dtypes, device):
+def compile_kernel(make, variant, dtypes, device):
+    """The kernel compiled for a CUDA device, the current one, and loaded there: a Numba dispatcher, once."""
     signature = SIGNATURES[variant.op](dtypes)
     return cuda.jit(signature, launch_bounds=variant.threads)(make_kernel(make, variant, dtypes))
 
@@ -146,19 +145,15 @@ class Plan(ABC):
     def kernel(self):
         """The compiled kernel, a Numba dispatcher for the device of this plan."""
         with cuda.gpus[self.device]:
-            return _compile(self.make, self.variant, self.problem.types, self.device)
+            return compile_kernel(self.make, self.variant, self.problem.types, self.device)
 
     @cached_property
     def _launch(self):
         """The `driver.Launch` of the compiled kernel; made with the device current."""
-        operands = [_driver().Operand(layout.reach, ITEMSIZE) for _, layout in self.layouts.values()]
+        (compiled,), size = self.kernel.overloads.values(), np.dtype(FLOAT32).itemsize
+        operands = [_driver().Operand(layout.reach, size) for _, layout in self.layouts.values()]
         arguments = self.arguments(self.on_device, *operands)
-        return _driver().Launch(self.name, self._compiled, self.grid, self.block, arguments)
-
-    @property
-    def _compiled(self):
-        (compiled,) = self.kernel.overloads.values()
-        return compiled
+        return _driver().Launch(self.name, compiled, self.grid, self.block, arguments)
 
     @property
     def name(self):
@@ -284,7 +279,8 @@ class Plan(ABC):
         if self.copied:
             lines.append(f"copied to contiguous memory on each call: {' and '.join(self.copied)}")
         if self.backend == "cuda":
-            lines.append(f"registers per thread: {self._compiled.regs_per_thread}")
+            (compiled,) = self.kernel.overloads.values()
+            lines.append(f"registers per thread: {compiled.regs_per_thread}")
         return "\n".join(lines)
 
 
