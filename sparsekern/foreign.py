@@ -24,6 +24,11 @@ class _Kind(ABC):
     to_csr = "{name}.tocsr()"
     values = "{name}.data"
 
+    def memory(self, part):
+        """What tells `part` of a structure from another without reading it."""
+        x = view("structure", part)
+        return x.address, x.shape, x.strides, x.dtype, x.device
+
     @abstractmethod
     def owns(self, a):
         """Whether `a` is a sparse matrix of this library, in any format."""
@@ -81,6 +86,9 @@ class _Torch(_Kind):
     def parts(self, a):
         return a.crow_indices(), a.col_indices(), a.values()
 
+    def memory(self, part):  # a new tensor each time, so this is asked at every call
+        return part.data_ptr(), part.shape, part.stride(), part.dtype, part.device
+
     def like(self, a, values):
         torch = sys.modules["torch"]
         parts = a.crow_indices(), a.col_indices(), values
@@ -129,7 +137,8 @@ def as_topology(a, name="topology"):
         return a
     if isinstance(a, Csr):
         return a.topology
-    return _wrapped(name, a, _kind_of(name, a))
+    kind = _kind_of(name, a)
+    return _wrapped(name, a, kind, kind.parts(a))
 
 
 def like(a, topology, values):
@@ -211,8 +220,8 @@ def _parts(name, a):
     if isinstance(a, Topology):
         raise TypeError(f"{name} is a Topology, which has no values: pass Csr({name}, values)")
     kind = _kind_of(name, a)
-    topology = _wrapped(name, a, kind)
-    values = kind.parts(a)[2]
+    parts = kind.parts(a)
+    topology, values = _wrapped(name, a, kind, parts), parts[2]
     called, way_out = _wording(kind, name)
     return topology, values, float32_view(called, values, way_out)
 
@@ -223,14 +232,14 @@ def _wording(kind, name):
     return kind.values.format(name=name), f"pass {kind.library.cast.format(name=name)}"
 
 
-def _wrapped(name, a, kind):
+def _wrapped(name, a, kind, parts):
     if kind.library is TORCH:
         check_no_gradient(name, a)
     known = _known_of(a)
-    offsets, columns, _ = kind.parts(a)
+    offsets, columns, _ = parts
     if known is not None and known.topology.shape == tuple(a.shape):
         same = offsets is known.parts[0] and columns is known.parts[1]
-        if same or _memory(offsets, columns) == known.memory:
+        if same or [kind.memory(offsets), kind.memory(columns)] == known.memory:
             return known.topology
     # Copies, so that nobody's edit in place reaches results that share the topology.
     columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
@@ -242,13 +251,7 @@ def _wrapped(name, a, kind):
 def _remember(a, kind, topology):
     key, parts = id(a), kind.parts(a)[:2]
     matrix = weakref.ref(a, lambda _: _known.pop(key, None))
-    _known[key] = _Known(matrix, kind, parts, _memory(*parts), topology)
-
-
-def _memory(*parts):
-    """What tells one part of a structure from another without reading it."""
-    seen = [view("structure", part) for part in parts]
-    return [(x.address, x.shape, x.strides, x.dtype, x.device) for x in seen]
+    _known[key] = _Known(matrix, kind, parts, [*map(kind.memory, parts)], topology)
 
 
 def _narrow(columns, k):

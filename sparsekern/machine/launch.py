@@ -239,7 +239,7 @@ class Plan(ABC):
             self._copy_out(result.copy_to_host(), views[-1])
 
     def _launch_on(self, stream, views, new):
-        driver, *_, last, out = _driver(), *views
+        driver, (last, out) = _driver(), views[-2:]
         with driver.on_device(self.device):
             before = after = ()
             if stream is None:  # after all that the libraries have queued, and before what they queue next
