@@ -186,3 +186,32 @@ def test_a_stream_of_any_library_has_a_handle(stream):
 def test_the_address_of_an_operand_is_what_it_says_or_what_it_is():
     x = np.zeros(3, np.float32)
     assert driver.address_of(OnDevice(x)) == driver.address_of(x.ctypes.data) == x.ctypes.data
+
+
+class Device:
+    """A device as `cuda.gpus` has it, which counts how often it is entered."""
+
+    def __init__(self, handle):
+        self.entered, self.handle = 0, handle
+
+    def get_primary_context(self):
+        return self
+
+    def __enter__(self):
+        self.entered += 1
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("current, entered", [(7, 0), (8, 1), (0, 1), (None, 1)])
+def test_a_device_is_entered_unless_its_context_is_the_current_one(current, entered, monkeypatch):
+    context = None if current is None else driver.driver.CUcontext(current)
+    fake = SimpleNamespace(cuCtxGetCurrent=lambda: (driver.SUCCESS, context))
+    gpus = [Device(5), Device(driver.driver.CUcontext(7))]
+    monkeypatch.setattr(driver, "driver", fake)
+    monkeypatch.setattr(driver.cuda, "gpus", gpus)
+    for _ in range(2):
+        with driver.on_device(1):
+            pass
+    assert [gpu.entered for gpu in gpus] == [0, 2 * entered]
