@@ -6,11 +6,13 @@ SciPy, CuPy and PyTorch each keep CSR as row offsets, columns and values, under 
 import sys
 import weakref
 from abc import ABC, abstractmethod
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from sparsekern.formats import INDEX_DTYPE, Csr, Topology, check_columns
+from sparsekern.formats import INDEX_DTYPE, Csr, Topology, check_columns, check_values
 from sparsekern.libraries import CUPY, NUMPY, TORCH, Library, check_no_gradient, float32_view, to_host, view
 
 
@@ -21,6 +23,11 @@ class _Kind(ABC):
     from_dense = "scipy.sparse.csr_array({name}, dtype=np.float32)"
     to_csr = "{name}.tocsr()"
     values = "{name}.data"
+
+    def memory(self, part):
+        """What tells `part` of a structure from another without reading it."""
+        x = view("structure", part)
+        return x.address, x.shape, x.strides, x.dtype, x.device
 
     @abstractmethod
     def owns(self, a):
@@ -79,6 +86,9 @@ class _Torch(_Kind):
     def parts(self, a):
         return a.crow_indices(), a.col_indices(), a.values()
 
+    def memory(self, part):  # a new tensor each time, so this is asked at every call
+        return part.data_ptr(), part.shape, part.stride(), part.dtype, part.device
+
     def like(self, a, values):
         torch = sys.modules["torch"]
         parts = a.crow_indices(), a.col_indices(), values
@@ -86,7 +96,17 @@ class _Torch(_Kind):
 
 
 KINDS = (_SciPy(), _CuPy(), _Torch())
-_known = {}  # id of a foreign matrix -> (weak reference, its offsets and columns, their memory, Topology)
+_known = {}  # id of a foreign matrix -> `_Known`
+
+
+class _Known(NamedTuple):
+    """What is remembered of a foreign matrix."""
+
+    matrix: Any  # weak reference
+    kind: _Kind
+    parts: tuple  # (offsets, columns): held, lest their memory is handed out again, whose address tells them
+    memory: list
+    topology: Topology
 
 
 def as_csr(a, name="a"):
@@ -98,15 +118,17 @@ def as_csr(a, name="a"):
 
     Raises TypeError for any other type, naming the conversion, since converting costs.
     """
+    return a if isinstance(a, Csr) else Csr(*_parts(name, a)[:2])
+
+
+def parts_of(a, name="a"):
+    """(topology, `View` of the values) of the matrix `a`, as for `as_csr`."""
     if isinstance(a, Csr):
-        return a
-    if isinstance(a, Topology):
-        raise TypeError(f"{name} is a Topology, which has no values: pass Csr({name}, values)")
-    kind = _kind_of(name, a)
-    topology = _wrapped(name, a, kind)
-    values = kind.parts(a)[2]
-    float32_view(kind.values.format(name=name), values, f"pass {kind.library.cast.format(name=name)}")
-    return Csr(topology, values)
+        return a.topology, float32_view(f"{name}'s values", a.values)
+    topology, _, seen = _parts(name, a)
+    if seen.shape != (topology.stored,):
+        check_values("values", seen, topology)  # raises
+    return topology, seen
 
 
 def as_topology(a, name="topology"):
@@ -115,7 +137,8 @@ def as_topology(a, name="topology"):
         return a
     if isinstance(a, Csr):
         return a.topology
-    return _wrapped(name, a, _kind_of(name, a))
+    kind = _kind_of(name, a)
+    return _wrapped(name, a, kind, kind.parts(a))
 
 
 def like(a, topology, values):
@@ -141,7 +164,7 @@ def place_of(a):
 
 def check_sparse_first(name, first, other_name, other):
     """Raises TypeError if `other` is in CSR and `first`, which should be, is not."""
-    if _in_csr(other) and not _in_csr(first):
+    if not _in_csr(first) and _in_csr(other):
         raise TypeError(
             f"{name} is a {type(first).__name__} and {other_name} is in CSR; the sparse matrix comes first: "
             "swap them"
@@ -149,7 +172,10 @@ def check_sparse_first(name, first, other_name, other):
 
 
 def _in_csr(a):
-    return isinstance(a, (Topology, Csr)) or any(kind.owns(a) and kind.is_csr(a) for kind in KINDS)
+    if isinstance(a, (Topology, Csr)) or _known_of(a):
+        return True
+    kind = _owner(a)
+    return kind is not None and kind.is_csr(a)
 
 
 def invalidate(a):
@@ -157,8 +183,25 @@ def invalidate(a):
     _known.pop(id(a), None)
 
 
+def _owner(a):
+    """The `_Kind` of a sparse matrix `a`, in whatever format; None if it is none."""
+    for kind in KINDS:
+        if kind.owns(a):
+            return kind
+    return None
+
+
+def _known_of(a):
+    """The `_Known` of a matrix, or None."""
+    known = _known.get(id(a))
+    return known if known is not None and known.matrix() is a else None
+
+
 def _kind_of(name, a):
-    kind = next((kind for kind in KINDS if kind.owns(a)), None)
+    known = _known_of(a)
+    if known is not None:
+        return known.kind
+    kind = _owner(a)
     if kind is None or not kind.is_csr(a):
         dense = next((kind for kind in KINDS if kind.library.owns(a)), KINDS[0])
         way_out = (kind.to_csr if kind else dense.from_dense).format(name=name)
@@ -172,29 +215,43 @@ def _kind_of(name, a):
     return kind
 
 
-def _wrapped(name, a, kind):
+def _parts(name, a):
+    """(topology, values, `View` of the values) of a matrix of another library."""
+    if isinstance(a, Topology):
+        raise TypeError(f"{name} is a Topology, which has no values: pass Csr({name}, values)")
+    kind = _kind_of(name, a)
+    parts = kind.parts(a)
+    topology, values = _wrapped(name, a, kind, parts), parts[2]
+    called, way_out = _wording(kind, name)
+    return topology, values, float32_view(called, values, way_out)
+
+
+@cache
+def _wording(kind, name):
+    """(what the values of the matrix `name` are called, how to make them float32)"""
+    return kind.values.format(name=name), f"pass {kind.library.cast.format(name=name)}"
+
+
+def _wrapped(name, a, kind, parts):
     if kind.library is TORCH:
         check_no_gradient(name, a)
-    owner, _, memory, topology = _known.get(id(a), (lambda: None, (), None, None))
-    offsets, columns, _ = kind.parts(a)
-    if owner() is not a or _memory(offsets, columns) != memory or topology.shape != tuple(a.shape):
-        # Copies, so that nobody's edit in place reaches results that share the topology.
-        columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
-        topology = Topology(to_host("offsets", offsets).copy(), columns, tuple(a.shape))
-        _remember(a, kind, topology)
+    known = _known_of(a)
+    offsets, columns, _ = parts
+    if known is not None and known.topology.shape == tuple(a.shape):
+        same = offsets is known.parts[0] and columns is known.parts[1]
+        if same or [kind.memory(offsets), kind.memory(columns)] == known.memory:
+            return known.topology
+    # Copies, so that nobody's edit in place reaches results that share the topology.
+    columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
+    topology = Topology(to_host("offsets", offsets).copy(), columns, tuple(a.shape))
+    _remember(a, kind, topology)
     return topology
 
 
 def _remember(a, kind, topology):
-    # Holding the arrays keeps their memory from being handed out again: an address is an identity.
     key, parts = id(a), kind.parts(a)[:2]
-    _known[key] = (weakref.ref(a, lambda _: _known.pop(key, None)), parts, _memory(*parts), topology)
-
-
-def _memory(*parts):
-    """What tells one part of a structure from another without reading it."""
-    seen = [view("structure", part) for part in parts]
-    return [(x.address, x.shape, x.strides, x.dtype, x.device) for x in seen]
+    matrix = weakref.ref(a, lambda _: _known.pop(key, None))
+    _known[key] = _Known(matrix, kind, parts, [*map(kind.memory, parts)], topology)
 
 
 def _narrow(columns, k):

@@ -6,12 +6,14 @@ None but NumPy is imported here: whoever passes an array has done that.
 
 import sys
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import numpy as np
 
 from sparsekern.arrays import View
 
 FLOAT32 = "float32"
+_name_of = lru_cache(maxsize=64)(str)  # of a dtype; str itself takes as long as all else about a view
 
 
 class Library(ABC):
@@ -53,7 +55,7 @@ class _NumPy(Library):
             owner = owner.base
         end = np.lib.array_utils.byte_bounds(owner)[1]
         return View(
-            self, x, x.ctypes.data, x.shape, x.strides, str(x.dtype), x.itemsize, end,
+            self, x, x.ctypes.data, x.shape, x.strides, _name_of(x.dtype), x.itemsize, end,
             writeable=x.flags.writeable,
         )  # fmt: skip
 
@@ -72,16 +74,20 @@ class _CuPy(Library):
         return cupy is not None and isinstance(x, cupy.ndarray)
 
     def view(self, name, x):
-        memory = x.data.mem
+        data, dtype = x.data, x.dtype
+        memory = data.mem
         return View(
-            self, x, x.data.ptr, x.shape, x.strides, str(x.dtype), x.itemsize, memory.ptr + memory.size,
-            device=x.device.id,
+            self, x, data.ptr, x.shape, x.strides, _name_of(dtype), dtype.itemsize, memory.ptr + memory.size,
+            device=data.device_id,
         )  # fmt: skip
 
     def new(self, shape, device, zero=False):
         cupy = sys.modules["cupy"]
+        make = cupy.zeros if zero else cupy.ndarray
+        if cupy.cuda.runtime.getDevice() == device:  # to enter it again would take as long as all else here
+            return make(shape, np.float32)
         with cupy.cuda.Device(device):
-            return (cupy.zeros if zero else cupy.empty)(shape, cupy.float32)
+            return make(shape, np.float32)
 
     def contiguous(self, name, x):
         with x.device:
@@ -101,18 +107,21 @@ class _Torch(Library):
 
     def view(self, name, x):
         check_no_gradient(name, x)
-        if str(x.layout) != "torch.strided":
+        torch, device = sys.modules["torch"], x.device
+        if x.layout is not torch.strided:
             raise TypeError(f"{name} is a tensor of layout {x.layout}; it must be dense: {name}.to_dense()")
-        if x.device.type not in ("cpu", "cuda"):
-            raise TypeError(f"{name} is on {x.device}; it must be on the CPU or a CUDA device")
+        if device.type not in ("cpu", "cuda"):
+            raise TypeError(f"{name} is on {device}; it must be on the CPU or a CUDA device")
+        if x.requires_grad:
+            x = x.detach()
         is_copy = x.is_neg()  # a lazy negation: a result written to what it resolves to would be lost
-        x = x.detach().resolve_neg()
-        size, memory = x.element_size(), x.untyped_storage()
-        on_host = x.device.type == "cpu"
+        if is_copy:
+            x = x.resolve_neg()
+        size, memory, on_host = x.element_size(), x.untyped_storage(), device.type == "cpu"
         return View(
-            self, x.numpy() if on_host and x.dtype is sys.modules["torch"].float32 else x, x.data_ptr(),
-            tuple(x.shape), tuple(size * s for s in x.stride()), str(x.dtype).removeprefix("torch."), size,
-            memory.data_ptr() + memory.nbytes(), device=None if on_host else x.device.index,
+            self, x.numpy() if on_host and x.dtype is torch.float32 else x, x.data_ptr(), tuple(x.shape),
+            tuple(size * s for s in x.stride()), _name_of(x.dtype).removeprefix("torch."), size,
+            memory.data_ptr() + memory.nbytes(), device=None if on_host else device.index,
             writeable=not is_copy,
         )  # fmt: skip
 
@@ -189,16 +198,22 @@ def _device_of(seen):
 
 
 LEGACY_STREAM = 1  # a name for stream 0 that both protocols know
-NUMPY, CUPY, TORCH = _NumPy(), _CuPy(), _Torch()
-LIBRARIES = (NUMPY, CUPY, TORCH, _Protocol())
+NUMPY, CUPY, TORCH, PROTOCOL = _NumPy(), _CuPy(), _Torch(), _Protocol()
+LIBRARIES = (NUMPY, CUPY, TORCH, PROTOCOL)
+_known = {}  # type of an array -> its library
 
 
 def view(name, x):
     """The `View` of argument `name`. Raises TypeError if `x` is no dense array, with a way out."""
     if isinstance(x, View):
         return x
+    library = _known.get(type(x))
+    if library is not None:
+        return library.view(name, x)
     for library in LIBRARIES:
         if library.owns(x):
+            if library is not PROTOCOL:  # who speaks one may cease to
+                _known[type(x)] = library
             return library.view(name, x)
     way_out = f"np.asarray({name}, dtype=np.float32)" if x is not None else "one"
     if hasattr(x, "toarray"):

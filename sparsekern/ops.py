@@ -1,10 +1,11 @@
 """The operations: check the operands, choose a variant, plan, launch."""
 
-from functools import partial
+from functools import lru_cache, partial
 from inspect import signature
 
 from sparsekern.arrays import View
-from sparsekern.foreign import as_csr, as_topology, check_sparse_first, library_of, like, place_of
+from sparsekern.foreign import as_topology, check_sparse_first, library_of, like, parts_of, place_of
+from sparsekern.formats import MOST_PLANS
 from sparsekern.kernels import make_sddmm, make_spmm
 from sparsekern.libraries import NUMPY, float32_view, view
 from sparsekern.machine.backends import resident_warps, resolve_place
@@ -32,9 +33,9 @@ def spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
     before any launch.
     """
     check_sparse_first("a", a, "b", b)
-    a, b = as_csr(a), float32_view("b", b)  # here, for its shape: what speaks DLPack need not have one
-    plan, (values, dense, result) = _prepare_spmm(a, b, variant, out, make, backend)
-    result = plan(values, dense, out=result)
+    parts, b = parts_of(a), float32_view("b", b)  # here, for its shape: what speaks DLPack need not have one
+    plan, inputs, seen = _prepare_spmm(parts, b, variant, out, make, backend)
+    result = plan.run(inputs, seen)
     if out is not None:
         return out
     return result[:, 0] if len(b.shape) == 1 else result
@@ -42,7 +43,7 @@ def spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
 
 def plan_spmm(a, b, variant=None, *, out=None, make=make_spmm, backend=None):
     """The `Plan` that `spmm` with the same arguments would run; `plan.explain()` says what and why."""
-    return _prepare_spmm(a, b, variant, out, make, backend)[0]
+    return _prepare_spmm(parts_of(a), float32_view("b", b), variant, out, make, backend)[0]
 
 
 def sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backend=None):
@@ -56,12 +57,13 @@ def sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backen
     Returns a matrix of the type of `topology` with the same structure; for a `Topology` a `Csr`. Place,
     stream and errors are those of `spmm`.
     """
-    plan, (lhs, rhs, result) = _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)
+    plan, t, (lhs, rhs), result = _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)
+    library = library_of(topology)
     if out is None:
-        out = result = plan.new_output(library_of(topology) or rhs.library, rhs.device)
-    plan(lhs, rhs, out=result)
-    values = result.array if library_of(topology) is NUMPY and isinstance(result, View) else out
-    return like(topology, as_topology(topology), values)
+        out = result = plan.new_output(library or rhs.library, rhs.device)
+    plan.run((lhs, rhs), result)
+    values = result.array if library is NUMPY and isinstance(result, View) else out
+    return like(topology, t, values)
 
 
 def plan_sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backend=None):
@@ -69,25 +71,39 @@ def plan_sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, b
     return _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)[0]
 
 
-def _prepare_spmm(a, b, variant, out, make, backend):
-    """(plan, views of values, b and out): all checked, and the inputs in layouts that the kernel reads."""
-    a = as_csr(a)
-    t, (m, k) = a.topology, a.shape
-    b = float32_view("b", b)
+def _prepare_spmm(parts, b, variant, out, make, backend):
+    """(plan, views of values and b in layouts that the kernel reads, view of out or None): all checked."""
+    check_options(variant, SpmmVariant, make)
+    t, values = parts
+    out = None if out is None else _float32_output(out)
+    key = "spmm", values.facts, b.facts, out and out.facts, variant, make, _place(backend, values)
+    plan = _remembered(t, key)
+    inputs = {"a's values": values, "b": b}
+    if plan is None:
+        return _plan_spmm(t, inputs, variant, out, make, backend, key)
+    if out is not None:
+        _check_apart(out, inputs, t)
+        out = out.as_columns()
+    return plan, (values, b.as_columns()), out
+
+
+def _plan_spmm(t, inputs, variant, out, make, backend, key):
+    """The same, for operands that have yet to be checked; `key` is what to remember the plan by."""
+    m, k = t.shape
+    b = inputs["b"]
     if len(b.shape) not in (1, 2) or b.shape[0] != k:
         hint = ": pass b.T" if len(b.shape) == 2 and b.shape[1] == k else ""
         raise ValueError(
-            f"b has shape {b.shape}; for a of shape {a.shape} it must be ({k},) or ({k}, n){hint}"
+            f"b has shape {b.shape}; for a of shape {t.shape} it must be ({k},) or ({k}, n){hint}"
         )
-    inputs = {"a's values": float32_view("a's values", a.values), "b": b.as_columns()}
-    out = _checked_output(out, (m, *b.shape[1:]), inputs, t)
+    inputs["b"] = b.as_columns()
     if out is not None:
+        _check_output(out, (m, *b.shape[1:]), inputs, t)
         out = out.as_columns()
         if out.leading_dimension() is None:
             raise ValueError(
                 f"out has strides {out.strides}; it must be row-major with columns one element apart"
             )
-    check_options(variant, SpmmVariant, make)
     backend, device = resolve_place(backend, inputs if out is None else {**inputs, "out": out})
     (values, b), copied = _readable(inputs)
     layout = partial(Layout.of, fresh=device != b.device)
@@ -98,15 +114,32 @@ def _prepare_spmm(a, b, variant, out, make, backend):
         values=layout(values), columns=Layout.of(view("columns", t.columns), fresh=device is not None),
         b=layout(b), c=Layout(ldc, 16 if out is None else layout(out).align, _extent(m, n, ldc)),
     )  # fmt: skip
-    return _plan(t, problem, variant, make, backend, device, copied), (values, b, out)
+    plan = _plan(t, problem, variant, make, backend, device, copied, key)
+    return plan, (values, b), out
 
 
 def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
-    """(plan, views of lhs, rhs and out), as for SpMM."""
+    """(plan, topology, views of lhs and rhs, view of out or None), as for SpMM."""
     check_sparse_first("topology", topology, "rhs", rhs)
-    t = as_topology(topology)
-    m, n = t.shape
+    check_options(variant, SddmmVariant, make)
+    t, library, place = as_topology(topology), library_of(topology), place_of(topology)
     inputs = {"lhs": float32_view("lhs", lhs), "rhs": float32_view("rhs", rhs)}
+    lhs, rhs = inputs.values()
+    out = None if out is None else _float32_output(out)
+    first = lhs if place is None else place
+    options = library, first.device, variant, make, _place(backend, first)
+    key = "sddmm", lhs.facts, rhs.facts, out and out.facts, *options
+    plan = _remembered(t, key)
+    if plan is None:
+        return _plan_sddmm(t, inputs, variant, out, make, backend, library, place, key)
+    if out is not None:
+        _check_apart(out, inputs, t)
+    return plan, t, (lhs, rhs), out
+
+
+def _plan_sddmm(t, inputs, variant, out, make, backend, library, place, key):
+    """The same, for operands that have yet to be checked; library and place are those of the topology."""
+    m, n = t.shape
     swapped = [seen.shape[:1] for seen in inputs.values()] == [(n,), (m,)]
     for (name, seen), length in zip(inputs.items(), (m, n), strict=True):
         if len(seen.shape) != 2 or seen.shape[0] != length:
@@ -121,16 +154,15 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
         raise ValueError(
             f"lhs has {k} columns and rhs {other}; both must have k: row i of lhs meets row j of rhs"
         )
-    out = _checked_output(out, (t.stored,), inputs, t, "the values of the result have")
-    if out is not None and not out.contiguous:
-        raise ValueError(f"out has strides {out.strides}; it must be contiguous")
-    if out is not None and library_of(topology) not in (None, out.library):
-        raise TypeError(
-            f"out is {out.library.article}; to hold values of topology it must be "
-            f"{library_of(topology).article}"
-        )
-    check_options(variant, SddmmVariant, make)
-    places = {"topology": place_of(topology), **inputs, "out": out}
+    if out is not None:
+        _check_output(out, (t.stored,), inputs, t, "the values of the result have")
+        if not out.contiguous:
+            raise ValueError(f"out has strides {out.strides}; it must be contiguous")
+        if library not in (None, out.library):
+            raise TypeError(
+                f"out is {out.library.article}; to hold values of topology it must be {library.article}"
+            )
+    places = {"topology": place, **inputs, "out": out}
     backend, device = resolve_place(backend, {name: x for name, x in places.items() if x is not None})
     (lhs, rhs), copied = _readable(inputs)
     fresh = device != rhs.device
@@ -138,7 +170,8 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
         m=m, k=k, n=n, nnz=t.nnz, types=Types(offset=t.offsets.dtype.name), rows=_row_stats(t),
         lhs=Layout.of(lhs, fresh), rhs=Layout.of(rhs, fresh),
     )  # fmt: skip
-    return _plan(t, problem, variant, make, backend, device, copied), (lhs, rhs, out)
+    plan = _plan(t, problem, variant, make, backend, device, copied, key)
+    return plan, t, (lhs, rhs), out
 
 
 def check_options(variant, kind, make):
@@ -150,9 +183,10 @@ def check_options(variant, kind, make):
         elif isinstance(variant, type):
             what, hint = f"the class {variant.__name__}", f": pass {kind.__name__}()"
         raise TypeError(f"variant is {what}; it must be an {kind.__name__} or None to choose{hint}")
-    if make is not FACTORIES[kind.op]:
-        check_factory(make)
-    if make in FACTORIES.values() and make is not FACTORIES[kind.op]:
+    if make is FACTORIES[kind.op]:
+        return
+    check_factory(make)
+    if make in FACTORIES.values():
         own = FACTORIES[kind.op].__name__
         raise TypeError(f"make is {make.__name__}; it must be a factory of this operation: {own}")
 
@@ -161,6 +195,11 @@ def check_factory(make):
     """Raises TypeError unless `make` can be called as a kernel factory is."""
     if not callable(make):
         raise TypeError(f"make is a {type(make).__name__}; it must be a kernel factory: make(variant, types)")
+    _check_signature(make)
+
+
+@lru_cache(maxsize=256)
+def _check_signature(make):
     parameters = signature(make)
     try:
         parameters.bind("variant", "types")
@@ -183,8 +222,18 @@ def _readable(inputs):
     return views, tuple(copied)
 
 
-def _plan(topology, problem, variant, make, backend, device, copied):
-    """The plan of `topology` for all this, made if there is none yet."""
+def _place(backend, first):
+    """What decides where to compute, besides the first operand's device."""
+    return backend if first.device is not None else resolve_place(backend, {"a": first})
+
+
+def _remembered(topology, key):
+    """The plan that operands of `key` got before, or None; what they are copied to is made anew each time."""
+    return topology.derive("plans at hand", dict).get(key)
+
+
+def _plan(topology, problem, variant, make, backend, device, copied, key):
+    """The plan of `topology` for all this, made if there is none yet; `key` will find it without all this."""
 
     def new():
         chosen, reason = variant, "asked for"
@@ -196,7 +245,13 @@ def _plan(topology, problem, variant, make, backend, device, copied):
             raise VariantError(refusal)
         return PLANS[problem.op](topology, problem, chosen, make, backend, device, reason, copied)
 
-    return topology.plan((problem, variant, make, backend, device, copied), new)
+    plan = topology.plan((problem, variant, make, backend, device, copied), new)
+    if not copied:  # to know the layout of a copy it must be made
+        at_hand = topology.derive("plans at hand", dict)
+        if len(at_hand) >= MOST_PLANS:
+            at_hand.clear()
+        at_hand[key] = plan
+    return plan
 
 
 def _row_stats(topology):
@@ -214,23 +269,30 @@ def _extent(rows, columns, ld):
     return (rows - 1) * ld + columns if rows and columns else 0
 
 
-def _checked_output(out, shape, inputs, topology, result="the result has"):
-    """The `View` of `out`, which may share no memory with what the kernel reads; None if there is none."""
-    if out is None:
-        return None
-    seen = float32_view("out", out, "make it with dtype float32")
-    if seen.shape != shape:
-        raise ValueError(f"out has shape {seen.shape}; {result} {shape}")
-    if not seen.writeable:
+def _float32_output(out):
+    return float32_view("out", out, "make it with dtype float32")
+
+
+def _check_output(out, shape, inputs, topology, result="the result has"):
+    """Raises ValueError unless the `View` out can be written to."""
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}; {result} {shape}")
+    if not out.writeable:
         raise ValueError("out is read-only; it must be writeable")
-    if not seen.aligned:
+    if not out.aligned:
         raise ValueError(
-            f"out has address {seen.address} and strides {seen.strides}; all must be multiples of "
-            f"{seen.itemsize}"
+            f"out has address {out.address} and strides {out.strides}; all must be multiples of "
+            f"{out.itemsize}"
         )
-    structure = {"the structure's columns": topology.columns, "the structure's offsets": topology.offsets}
-    others = {**inputs, **{name: view(name, array) for name, array in structure.items()}}
+    _check_apart(out, inputs, topology)
+
+
+def _check_apart(out, inputs, topology):
+    """Raises ValueError if out shares memory with what the kernel reads."""
+    others = dict(inputs)
+    if out.device is None:  # where the arrays of the topology are
+        others["the structure's columns"] = view("columns", topology.columns)
+        others["the structure's offsets"] = view("offsets", topology.offsets)
     for name, other in others.items():
-        if seen.overlaps(other):
+        if out.overlaps(other):
             raise ValueError(f"out overlaps {name} in memory; it must have memory of its own")
-    return seen

@@ -44,7 +44,7 @@ def test_a_plan_runs_on_device_arrays_of_every_kind(kind):
 @pytest.mark.parametrize("kind", PUT)
 def test_nothing_is_copied_between_host_and_device_once_the_structure_is_there(kind, monkeypatch):
     from sparsekern import foreign, formats, libraries
-    from sparsekern.machine import launch
+    from sparsekern.machine import driver
 
     t, (values, b, lhs, rhs) = as_topology(A), map(PUT[kind], (A.data, B, LHS, RHS))
     a, out = Csr(t, values), PUT[kind](np.zeros((9, 6), np.float32))
@@ -60,7 +60,7 @@ def test_nothing_is_copied_between_host_and_device_once_the_structure_is_there(k
     with monkeypatch.context() as patch:
         for module in (foreign, formats, libraries):
             patch.setattr(module, "to_host", forbidden)
-        patch.setattr(launch, "_to_device", forbidden)
+        patch.setattr(driver, "to_device", forbidden)
         array = type(cuda.device_array(1, np.float32))
         patch.setattr(array, "copy_to_host", forbidden)
         patch.setattr(array, "copy_to_device", forbidden)

@@ -16,6 +16,7 @@ from sparsekern import (
     SddmmVariant,
     SpmmVariant,
     as_topology,
+    ops,
     plan_sddmm,
     plan_spmm,
     sddmm,
@@ -156,6 +157,70 @@ def test_a_plan_of_sddmm_is_made_once_for_a_structure_and_explains_itself():
     text = plan.explain()
     for part in ("(9 x 6) times (13 x 6)", "make_sddmm", "vector=2", "grid", "emulator", str(plan.variant)):
         assert part in text
+
+
+def forbidden(*arguments, **options):
+    raise AssertionError("a plan was looked for again")
+
+
+@pytest.mark.parametrize("matrix", [as_csr, lambda a: a])
+def test_a_call_like_one_before_finds_its_plan_without_describing_the_problem_again(matrix, monkeypatch):
+    a, out = matrix(sparse()), np.zeros((9, 6), np.float32)
+
+    def call(factor):
+        spmm(a, factor * B, out=out, backend="emulator")
+        return spmm(a, factor * B, backend="emulator"), sddmm(a, LHS, factor * RHS, backend="emulator")
+
+    call(1)
+    for name in ("select", "SpmmProblem", "SddmmProblem", "RowStats"):
+        monkeypatch.setattr(ops, name, forbidden)
+    c, products = call(2)
+    check(A, 2 * B, c)
+    check(A, 2 * B, out)
+    check_products(A, LHS, 2 * RHS, products)
+    both = np.zeros((13, 6), np.float32)
+    with pytest.raises(ValueError, match="out overlaps b in memory"):
+        spmm(a, both, out=both[:9], backend="emulator")
+    with pytest.raises(AssertionError, match="looked for again"):
+        spmm(a, B[:, :5], backend="emulator")
+
+
+def late(x):
+    """A copy of `x` that starts 4 bytes after a multiple of 16."""
+    memory = np.zeros(x.size + 8, np.float32)
+    start = -(memory.ctypes.data // 4) % 4 + 1
+    memory[start : start + x.size] = x.ravel()
+    return memory[start : start + x.size].reshape(x.shape)
+
+
+def test_operands_that_differ_in_what_a_plan_is_made_for_get_a_plan_of_their_own():
+    a, wide = as_csr(sparse()), dense(13, 8)
+    b = wide[:, :4].copy()
+    variant = SpmmVariant(rows_per_block=8)
+
+    def mine(variant, types):
+        return sk.make_spmm(variant, types)
+
+    calls = [
+        ((a, b), {}),
+        ((a, late(b)), {}),
+        ((a, wide[:, :4]), {}),
+        ((a, wide[:, 4:]), {}),
+        ((a, b[:, :3]), {}),
+        ((a.with_values(late(a.values)), b), {}),
+        ((a, b), {"out": np.zeros((9, 4), np.float32)}),
+        ((a, b), {"out": np.zeros((9, 8), np.float32)[:, :4]}),
+        ((a, b), {"out": late(np.zeros((9, 4), np.float32))}),
+        ((a, b, variant), {}),
+        ((a, b, variant), {"make": mine}),
+    ]
+    for _ in range(2):
+        for operands, options in calls:
+            check(a, operands[1], spmm(*operands, backend="emulator", **options))
+    plans = [plan_spmm(*operands, backend="emulator", **options) for operands, options in calls]
+    described = [(plan.problem, plan.variant, plan.make) for plan in plans]
+    assert len({id(plan) for plan in plans}) == len(set(described)) == len(calls) - 1  # of which one is new C
+    assert plan_spmm(a, late(b), variant=None, backend="emulator").problem.b.align == 4
 
 
 def used(a, backend):

@@ -122,6 +122,28 @@ def test_any_slices_overlap_where_they_share_memory(one, other, turned):
     assert ld is None or np.array_equal(read_by(seen, ld, x), x)
 
 
+def readable(seen):
+    """All that a plan needs to know of a view."""
+    ld = seen.leading_dimension()
+    return seen.shape, seen.aligned, ld, ld and seen.reach(ld), seen.alignment(), seen.writeable, seen.dtype
+
+
+@given(one=PARTS, other=PARTS)
+def test_arrays_that_agree_in_their_facts_can_stand_for_each_other(one, other):
+    x, y = view("x", X[one]), view("y", X[other])
+    if x.facts == y.facts:
+        assert readable(x) == readable(y)
+    assert view("x", X[one]).facts == x.facts
+
+
+def test_arrays_that_a_plan_would_tell_apart_differ_in_their_facts():
+    views = [view("x", x) for x in VIEWS.values() if x.ndim == 2]
+    for x in views:
+        for y in views:
+            assert x.facts != y.facts or readable(x) == readable(y)
+    assert len({x.facts for x in views}) > len(views) / 2
+
+
 def test_tensors_and_arrays_of_the_same_memory_overlap(torch):
     x = dense(6, 8)
     tensor = torch.from_numpy(x)

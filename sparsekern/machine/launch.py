@@ -1,14 +1,13 @@
 """From a kernel factory to a launch: the compile cache, and plans."""
 
-import warnings
 from abc import ABC, abstractmethod
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
 from numba import cuda, from_dtype, int32, int64, types, void
 
-from sparsekern.libraries import float32_view
+from sparsekern.libraries import FLOAT32, float32_view, view
 from sparsekern.machine.backends import check_one_place
 from sparsekern.machine.emulator import emulate
 
@@ -48,7 +47,8 @@ SIGNATURES = {"spmm": spmm_signature, "sddmm": sddmm_signature}
 
 
 @lru_cache(maxsize=256)
-def _compile(make, variant, dtypes, device):
+def compile_kernel(make, variant, dtypes, device):
+    """The kernel compiled for a CUDA device, the current one, and loaded there: a Numba dispatcher, once."""
     signature = SIGNATURES[variant.op](dtypes)
     return cuda.jit(signature, launch_bounds=variant.threads)(make_kernel(make, variant, dtypes))
 
@@ -74,11 +74,11 @@ class Plan(ABC):
         # Arrays and not the topology, which holds its plans: a cycle would keep device memory.
         keyed = self._structure(topology)
         self.structure = tuple(_read_only(array) for _, array in keyed)
-        self.on_device, self._configured = None, {}  # handle of a stream -> the kernel, configured
+        self.on_device, self._fit = None, None  # facts of the last operands that passed the checks
         if backend == "cuda":
             with cuda.gpus[device]:
                 self.on_device = tuple(
-                    topology.derive((key, device), lambda array=array: _uploaded(array))
+                    topology.derive((key, device), lambda array=array: _driver().uploaded(array))
                     for key, array in keyed
                 )
 
@@ -100,7 +100,14 @@ class Plan(ABC):
         """The operation and its sizes."""
 
     def __call__(self, *inputs, out=None, stream=None):
-        views, result = self._views(inputs, out)
+        inputs, seen = self._checked(inputs, out)
+        result = self.run(inputs, seen, stream)
+        return result if out is None else out
+
+    def run(self, inputs, out=None, stream=None):
+        """The same for `View`s that are known to fit: nothing is checked. Returns `out`, or the new array."""
+        result = self.new_output(inputs[-1].library, inputs[-1].device) if out is None else out
+        views = (*inputs, view("out", result))
         if 0 in self.grid:
             return result
         if self.backend == "emulator":
@@ -113,17 +120,21 @@ class Plan(ABC):
 
     def count(self, *inputs, out=None):
         """(result, `Counts`) of a run on the emulator, of inputs in host memory."""
-        views, result = self._views(inputs, out)
-        return result, self._emulate(*views)
+        inputs, seen = self._checked(inputs, out)
+        result = self.new_output(inputs[-1].library, inputs[-1].device) if out is None else out
+        return result, self._emulate(*inputs, view("out", result) if out is None else seen)
 
-    def launch(self, *arrays, stream=0):
-        """Queues the kernel on flat device arrays, inputs and output, and nothing else: no copy, no wait."""
-        handle = _handle(stream)
-        if handle not in self._configured:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", ".*Grid size")  # a small problem has a small grid
-                self._configured[handle] = self.kernel[self.grid, self.block, cuda.external_stream(handle)]
-        self._configured[handle](*self.arguments(self.on_device, *arrays))
+    def launch(self, *operands, stream=0):
+        """Queues the kernel on inputs and output in device memory, and nothing else: no copy, wait or check.
+
+        operands: the address of the first element of each, or an array with `__cuda_array_interface__`, in
+        the `layouts` of this plan. Raises TypeError for another number of them, RuntimeError if the driver
+        refuses. An empty problem queues nothing.
+        """
+        driver = _driver()
+        if 0 not in self.grid:
+            with driver.on_device(self.device):
+                self._launch([driver.address_of(x) for x in operands], driver.handle_of(stream))
 
     @cached_property
     def function(self):
@@ -134,25 +145,40 @@ class Plan(ABC):
     def kernel(self):
         """The compiled kernel, a Numba dispatcher for the device of this plan."""
         with cuda.gpus[self.device]:
-            return _compile(self.make, self.variant, self.problem.types, self.device)
+            return compile_kernel(self.make, self.variant, self.problem.types, self.device)
 
-    def _views(self, inputs, out):
-        """(views of inputs and output, checked; the output as the caller gets it, made if there is none)."""
+    @cached_property
+    def _launch(self):
+        """The `driver.Launch` of the compiled kernel; made with the device current."""
+        (compiled,), size = self.kernel.overloads.values(), np.dtype(FLOAT32).itemsize
+        operands = [_driver().Operand(layout.reach, size) for _, layout in self.layouts.values()]
+        arguments = self.arguments(self.on_device, *operands)
+        return _driver().Launch(self.name, compiled, self.grid, self.block, arguments)
+
+    @property
+    def name(self):
+        """Of the kernel: where its factory is."""
+        return f"{self.make.__module__}.{getattr(self.make, '__qualname__', self.make)}"
+
+    def _checked(self, inputs, out):
+        """(views of the inputs, view of `out` or None), which fit."""
         if len(inputs) != len(self.inputs):
             raise TypeError(
                 f"a plan of {self.problem.op} takes {', '.join(self.inputs)}; it got {len(inputs)}"
             )
         views = [float32_view(name, x) for name, x in zip(self.inputs, inputs, strict=True)]
-        if out is None:
-            out = self.new_output(views[-1].library, views[-1].device)
-        views.append(float32_view("out", out))
-        if not views[-1].writeable:
-            raise ValueError("out is read-only; it must be writeable")
-        named = dict(zip((*self.inputs, "out"), views, strict=True))
-        for name, seen in named.items():
-            self._check(name, seen)
-        check_one_place(named)
-        return views, out
+        seen = None if out is None else float32_view("out", out)
+        given = views if out is None else [*views, seen]
+        facts = [x.facts for x in given]
+        if facts != self._fit:
+            if out is not None and not seen.writeable:
+                raise ValueError("out is read-only; it must be writeable")
+            named = dict(zip((*self.inputs, "out"), given, strict=False))
+            for name, x in named.items():
+                self._check(name, x)
+            check_one_place(named)
+            self._fit = facts
+        return views, seen
 
     @abstractmethod
     def new_output(self, library, device):
@@ -209,21 +235,25 @@ class Plan(ABC):
         with cuda.gpus[self.device]:
             *inputs, out = self.flat(*views)
             result = cuda.device_array(out.size, out.dtype)
-            self.launch(*map(_to_device, inputs), result)
+            self.launch(*map(_driver().to_device, inputs), result)
             self._copy_out(result.copy_to_host(), views[-1])
 
     def _launch_on(self, stream, views, new):
-        with cuda.gpus[self.device]:
-            streams = [seen.library.stream(self.device) for seen in views]
+        driver, (last, out) = _driver(), views[-2:]
+        with driver.on_device(self.device):
+            before = after = ()
             if stream is None:  # after all that the libraries have queued, and before what they queue next
-                stream, before, after = streams[-2], streams, streams
+                stream = last.library.stream(self.device)
+                others = {x.library for x in views if x.library is not last.library}
+                before = after = [library.stream(self.device) for library in others]
             else:  # in the hands of the caller; but the memory of a new output may still be in use
-                stream, before, after = _handle(stream), streams[-1:] if new else (), ()
-            for other in {*before} - {stream}:
-                _wait(stream, other)
-            self.launch(*self.flat(*views), stream=stream)
-            for other in {*after} - {stream}:
-                _wait(other, stream)
+                stream = driver.handle_of(stream)
+                before = [out.library.stream(self.device)] if new else ()
+            for other in before:
+                driver.wait(stream, other)
+            self._launch([x.address for x in views], stream)
+            for other in after:
+                driver.wait(other, stream)
 
     @abstractmethod
     def _owned(self):
@@ -239,7 +269,7 @@ class Plan(ABC):
         where = "the emulator" if self.device is None else f"cuda:{self.device}"
         lines = [
             f"{self.title()}, on {where}",
-            f"kernel: {self.make.__module__}.{getattr(self.make, '__qualname__', self.make)}",
+            f"kernel: {self.name}",
             f"variant: {v}",
             f"why: {self.reason}",
             f"grid {self.grid}, block {self.block} = {v.threads} threads, "
@@ -254,42 +284,14 @@ class Plan(ABC):
         return "\n".join(lines)
 
 
-def _wait(stream, other):
-    """Lets what is queued on `stream` from now on come after what is queued on `other`; both are handles."""
-    event = cuda.event(timing=False)
-    event.record(cuda.external_stream(other))
-    event.wait(cuda.external_stream(stream))
+@cache
+def _driver():
+    from sparsekern.machine import driver  # at the first launch: cuda.bindings is not everywhere
 
-
-def _handle(stream):
-    """The handle of a stream of Numba, CuPy, PyTorch, or of anything with `__cuda_stream__`."""
-    handle = stream
-    for name in ("ptr", "cuda_stream", "handle"):
-        handle = getattr(handle, name, handle)
-    if hasattr(handle, "__cuda_stream__"):
-        handle = handle.__cuda_stream__()[1]
-    try:
-        return int(getattr(handle, "value", handle) or 0)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"stream is {stream!r}; it must be a stream of Numba, CuPy or PyTorch, or the handle of one"
-        ) from None
+    return driver
 
 
 def _read_only(array):
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _uploaded(array):
-    """A copy on the current device, complete: streams that do not wait for stream 0 will read it."""
-    copy = _to_device(array)
-    cuda.default_stream().synchronize()
-    return copy
-
-
-def _to_device(array):
-    if array.size == 0:  # a kernel argument needs an address, though nothing will be read there
-        return cuda.device_array(1, array.dtype)
-    return cuda.to_device(array)

@@ -32,7 +32,8 @@ class SpmmPlan(Plan):
 
     def new_output(self, library, device):
         p = self.problem
-        return library.new((p.m, p.c.ld), device)[:, : p.n]
+        new = library.new((p.m, p.c.ld), device)
+        return new if p.c.ld == p.n else new[:, : p.n]
 
     def _owned(self):
         p = self.problem
