@@ -136,14 +136,15 @@ class Topology:
         key = bundle, bin, rows_per_block
         return self.derive(("row order", *key), lambda: _frozen(_ordered(self.row_lengths, *key)))
 
-    def strips(self, tile_nnz, bundle, bin, strips_per_block):
+    def strips(self, tile_nnz, by_column, bundle, bin, strips_per_block):
         """(rows, starts): every row cut into strips of at most `tile_nnz` nonzeros, in order of work.
 
         rows: (strips,) int32, the row of each strip. starts: (strips,), like offsets, its first nonzero. The
-        order is that of `row_order`, with strips in place of rows.
+        order is that of `row_order`, with strips in place of rows. `by_column`: of strips that it leaves as
+        they are, those come first whose first nonzero is further to the left.
         """
-        key = tile_nnz, bundle, bin, strips_per_block
-        return self.derive(("strips", *key), lambda: _strips(self.offsets, *key))
+        key = tile_nnz, by_column, bundle, bin, strips_per_block
+        return self.derive(("strips", *key), lambda: _strips(self, *key))
 
     def row_list(self, *order):
         """(m, 2) int64, for each position of the grid: the row's first nonzero; the row + 2**32 * its length.
@@ -170,11 +171,15 @@ class Topology:
         return Topology, (self.offsets, self.columns, self.shape)  # without what is derived
 
 
-def _strips(offsets, tile_nnz, *order):
-    strips_of = -(-np.diff(offsets) // tile_nnz)  # (m,)
+def _strips(topology, tile_nnz, by_column, *order):
+    offsets = topology.offsets
+    strips_of = -(-topology.row_lengths // tile_nnz)  # (m,)
     rows = np.repeat(np.arange(len(strips_of), dtype=np.int32), strips_of)
     first = np.cumsum(strips_of) - strips_of  # (m,) strip that each row begins with
     starts = offsets[rows] + (np.arange(len(rows)) - first[rows]) * tile_nnz
+    if by_column:
+        left_to_right = np.argsort(topology.columns[starts], kind="stable")
+        rows, starts = rows[left_to_right], starts[left_to_right]
     order = _ordered(np.minimum(offsets[rows + 1] - starts, tile_nnz), *order)
     return _frozen(rows[order]), _frozen(starts[order].astype(offsets.dtype))
 

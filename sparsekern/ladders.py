@@ -69,7 +69,8 @@ LADDERS = {
         ("in_flight", 8, "roma", "unroll_residue", "uniform_branch"),
         ("prefetch", True),
         ("n_first", True),
-        ("split", 4),
+        ("rows_per_block", 64),
+        ("split", 4, "rows_per_block"),
     ),
     "sddmm": _ladder(
         SddmmVariant(subwarp=1, rows_per_block=32),  # one thread per nonzero
@@ -84,6 +85,7 @@ LADDERS = {
         ("rows_per_block", 8),
         ("tile_nnz", 8),
         ("prescale", True),
+        ("by_column", True),
         ("split", 2),
     ),
 }

@@ -30,7 +30,7 @@ class SpmmVariant(Variant):
             ("uniform_trip", (True,)),
             *((paper, (False,)) for paper in ("roma", "unroll_residue", "uniform_branch")),
         ),
-        "prefetch": (("in_flight", (4, 8, 16)),),
+        "prefetch": (("in_flight", (2, 4, 8, 16)),),
     }
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_n")
@@ -38,7 +38,7 @@ class SpmmVariant(Variant):
     vector: int = toggle(1, 1, 2, 4, doc="elements per load of B and store of C")
     subwarp: int = toggle(32, 1, 2, 4, 8, 16, 32, doc="lanes that share a strip of C")
     items: int = toggle(1, 1, 2, 4, 8, doc="vectors per lane")
-    rows_per_block: int = toggle(1, 1, 2, 4, 8, 16, 32, doc="rows of C in a block")
+    rows_per_block: int = toggle(1, 1, 2, 4, 8, 16, 20, 24, 32, 64, doc="rows of C in a block")
     stage: bool = toggle(False, doc="copy A to shared memory, a tile of nonzeros at a time")
     tile_k: int = toggle(32, 8, 16, 32, 64, doc="nonzeros per staging step")
     stage_pad: int = toggle(0, 0, 4, doc="words between the slices of two subwarps in shared memory")
@@ -51,7 +51,7 @@ class SpmmVariant(Variant):
     uniform_trip: bool = toggle(False, doc="all subwarps of a warp loop to its longest row")
     uniform_branch: bool = toggle(False, doc="all subwarps of a warp choose the same path in each step")
     split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share a row, their sums added in shared memory")
-    in_flight: int = toggle(0, 0, 4, 8, 16, doc="nonzeros whose rows of B are asked for before one is used")
+    in_flight: int = toggle(0, 0, 2, 4, 8, 16, doc="nonzeros whose rows of B are asked for before one is used")
     prefetch: bool = toggle(False, doc="ask for the next tile of A before working on this one")
     n_first: bool = toggle(False, doc="launch all column tiles of a block of rows before the next rows")
     faithful: bool = toggle(False, doc="mask as the paper does, by multiplying by zero: leaks Inf and NaN")
@@ -121,14 +121,17 @@ class SddmmVariant(Variant):
     """Toggles of the SDDMM kernel. The default is one warp per nonzero."""
 
     op: ClassVar[str] = "sddmm"
-    prerequisites: ClassVar[dict] = {"reduction": (("tile_nnz", TILES[1:]),)}
+    prerequisites: ClassVar[dict] = {
+        "reduction": (("tile_nnz", TILES[1:]),),
+        "by_column": (("work", ("strips",)),),
+    }
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp", "tile_nnz")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_nnz")
 
     vector: int = toggle(1, 1, 2, 4, doc="elements per load of lhs and rhs")
     subwarp: int = toggle(32, 1, 2, 4, 8, 16, 32, doc="lanes that share a strip of nonzeros")
     tile_nnz: int = toggle(TILES[0], *TILES, doc="nonzeros of a row in a strip, which share the row of lhs")
-    rows_per_block: int = toggle(1, 1, 2, 4, 8, 16, 32, doc="rows of the topology, or strips, in a block")
+    rows_per_block: int = toggle(1, 1, 2, 4, 8, 16, 32, 64, doc="rows of the topology, or strips, in a block")
     bundle: bool = toggle(False, doc="rows of like length in one block: first half of row swizzle")
     bin: bool = toggle(False, doc="blocks with the most work first: second half of row swizzle")
     work: str = toggle(
@@ -138,6 +141,7 @@ class SddmmVariant(Variant):
         "strips",
         doc="strips launched: as for full rows, the longest row, or listed",
     )
+    by_column: bool = toggle(False, doc="strips of like columns side by side, to share rows of rhs in L1")
     reduction: str = toggle("butterfly", "butterfly", "halving", doc="how lanes add up their partial sums")
     split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share the inner dimension of a strip")
     prescale: bool = toggle(False, doc="multiply column indices by the row stride of rhs while staging")

@@ -166,6 +166,7 @@ IN_LAUNCH = {
             replace(TILED, work="strips", bundle=True),
             order,
         ),
+        "by_column": (LISTED, replace(LISTED, by_column=True), order),
         "work bounded": (SAMPLED, replace(SAMPLED, work="bounded"), grid),
         "work of a list": (replace(SAMPLED, work="bounded"), replace(SAMPLED, work="strips"), grid),
     },

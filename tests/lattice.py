@@ -39,6 +39,7 @@ VALUES = {
         bundle=(True,),
         bin=(False,),
         work=("grid", "bounded", "strips"),
+        by_column=(False, True),
         reduction=("butterfly", "halving"),
         split=(1, 2),
         prescale=(False, True),

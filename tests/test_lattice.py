@@ -63,7 +63,7 @@ def test_the_sddmm_problem_takes_every_path_several_times():
         assert k // step >= 2 * v.split and (k % step or step == 1) and k % 2
         topology, lhs, rhs = sampled(v.tile_nnz, k)
         assert lhs.strides[0] % 16 == rhs.strides[0] % 16 == 0
-        rows, starts = topology.strips(v.tile_nnz, v.bundle, v.bin, v.rows_per_block)
+        rows, starts = topology.strips(v.tile_nnz, v.by_column, v.bundle, v.bin, v.rows_per_block)
         strips = np.minimum(topology.offsets[rows + 1] - starts, v.tile_nnz).tolist()
         assert strips.count(v.tile_nnz) >= 2 and strips.count(1) >= 2
         assert len(set(strips)) >= min(v.tile_nnz, 3) and topology.row_lengths.tolist().count(0) >= 2
@@ -108,7 +108,8 @@ def test_the_ladder_changes_one_toggle_a_step_and_has_at_least_12(op):
         for old, new in zip(variants, variants[1:], strict=False)
     ]
     paper = ["roma", "unroll_residue", "uniform_branch"]  # which in_flight takes the place of
-    assert [names for names in changed if len(names) > 1] == ([[*paper, "in_flight"]] if op == "spmm" else [])
+    more = {"spmm": [[*paper, "in_flight"], ["rows_per_block", "split"]], "sddmm": []}
+    assert [names for names in changed if len(names) > 1] == more[op]
     assert len(variants) >= 12
 
 

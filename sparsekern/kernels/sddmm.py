@@ -33,9 +33,8 @@ def make_sddmm(variant, types):
     PER_WARP = 32 // SUBWARP  # subwarps in a warp
     FULL_MASK = lanes.FULL_MASK
     SUBWARP_MASK = FULL_MASK >> (32 - SUBWARP)  # the lanes of the first subwarp of a warp
-    FEW = (
-        TILE_NNZ <= 16
-    )  # then a lane may have the rows of all its nonzeros under way; more fill its registers
+    FEW = TILE_NNZ <= 16  # then a lane has the rows of all its nonzeros under way; more fill its registers
+    TOGETHER = STRIPS and FEW
 
     @njit(inline="always")
     def add_products(width, left, s, rhs, shift, right, ld_rhs, rows, count, acc):
@@ -65,8 +64,10 @@ def make_sddmm(variant, types):
         subwarp = int32(cuda.threadIdx.y)  # New: rows_per_block, [0, ROWS * SPLIT)
         part = int32(subwarp % SPLIT)  # New: split, [0, SPLIT), its share of the inner dimension
         # In a list only the last warp has subwarps without work, and all lanes go along. In a grid most
-        # strips are empty and skip the work, so a subwarp names only its own lanes.
-        mask = FULL_MASK if STRIPS else SUBWARP_MASK << (subwarp % PER_WARP * SUBWARP)
+        # strips are empty and skip the work, so a subwarp names only its own lanes. Strips of many nonzeros
+        # do so in a list, too: without a branch around the work the compiler asks for 3 of their rows ahead,
+        # with it for 8.
+        mask = FULL_MASK if TOGETHER else SUBWARP_MASK << (subwarp % PER_WARP * SUBWARP)
 
         # Where is my strip? A subwarp that has none must still meet the barrier of the block.
         position = int64(cuda.blockIdx.x) * ROWS + subwarp // SPLIT
@@ -74,7 +75,7 @@ def make_sddmm(variant, types):
         first = int64(0)  # its first nonzero; int64, as offsets may be
         count = int32(0)  # its nonzeros, [0, TILE_NNZ]
         if position < positions:
-            if SWIZZLE:  # New: bundle, bin, and work, by a list that has no empty strip
+            if SWIZZLE:  # New: bundle, bin, by_column and work, by a list, of strips without empty ones
                 first, packed = lanes.load(work, 2 * position, 2)
                 row, count = int64(int32(packed)), int32(packed >> 32)
             else:
@@ -88,7 +89,7 @@ def make_sddmm(variant, types):
 
         acc = cuda.local.array(TILE_NNZ, SUM)  # registers
         rows = cuda.local.array(TILE_NNZ, INDEX)  # registers
-        if STRIPS or count > 0:
+        if TOGETHER or count > 0:
             for j in range(TILE_NNZ):
                 acc[j] = SUM(0)
 

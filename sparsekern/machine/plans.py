@@ -100,7 +100,8 @@ def _work(topology, variant):
     v = variant
     order = v.bundle, v.bin, v.rows_per_block
     if getattr(v, "work", None) == "strips":
-        return ("strip list", v.tile_nnz, *order), topology.strip_list(v.tile_nnz, *order).reshape(-1)
+        order = v.tile_nnz, v.by_column, *order
+        return ("strip list", *order), topology.strip_list(*order).reshape(-1)
     if v.bundle or v.bin:
         return ("row list", *order), topology.row_list(*order).reshape(-1)
     return "no list", np.empty(0, np.int64)

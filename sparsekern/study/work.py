@@ -133,7 +133,8 @@ def _steps(lengths, v):
 def _sddmm(topology, p, v):
     lengths = topology.row_lengths.astype(np.int64)
     if v.work == "strips":
-        counts = topology.strip_list(v.tile_nnz, v.bundle, v.bin, v.rows_per_block)[None, :, 1] >> 32
+        order = v.tile_nnz, v.by_column, v.bundle, v.bin, v.rows_per_block
+        counts = topology.strip_list(*order)[None, :, 1] >> 32
     else:
         if v.bundle or v.bin:
             lengths = lengths[topology.row_order(v.bundle, v.bin, v.rows_per_block)]
@@ -153,8 +154,7 @@ def _sddmm(topology, p, v):
     reads = max(v.tile_nnz // 4, 1)  # of staged columns
     l1 = np.where(working, (counts.sum(axis=-1) + 1) * row_bytes / LINE + reads, 0)
     certain = (working * (whole * (1 + counts.max(axis=-1) * (1 + v.vector)) + reads)).sum()
-    # Of more than FEW rows 8 are under way, or 3 where no branch skips empty strips, as SASS shows.
-    rounds = 1 if v.tile_nnz <= FEW else counts.max(axis=-1) / (3 if v.work == "strips" else 8)
+    rounds = 1 if v.tile_nnz <= FEW else counts.max(axis=-1) / 8  # as SASS shows
     chain = np.where(working, (4 if v.work == "strips" else 6) + steps * rounds, 3)
     return Work(
         issue.sum(axis=-1).ravel(), l1.sum(axis=-1).ravel(), chain.max(axis=-1).ravel(),
@@ -167,11 +167,11 @@ def _first_reads(topology, v):
     """Rows of B, or rhs, that some block reads, each counted once for each such block."""
     listed = getattr(v, "work", "") == "strips"
     tile = getattr(v, "tile_nnz", 0)  # of SpMM a whole row is a strip
-    order = v.bundle, v.bin, v.rows_per_block
+    order = *((tile, v.by_column) if listed else ()), v.bundle, v.bin, v.rows_per_block
 
     def count():
         if listed:
-            entries = topology.strip_list(tile, *order)
+            entries = topology.strip_list(*order)
         else:
             entries = topology.row_list(*order)
         first, lengths = entries[:, 0], entries[:, 1] >> 32
