@@ -30,7 +30,7 @@ class SpmmVariant(Variant):
             ("uniform_trip", (True,)),
             *((paper, (False,)) for paper in ("roma", "unroll_residue", "uniform_branch")),
         ),
-        "prefetch": (("in_flight", (2, 4, 8, 16)),),
+        "prefetch": (("in_flight", (4, 8, 16)),),
     }
     adjustable: ClassVar[tuple] = ("rows_per_block", "subwarp")
     grid_sizes: ClassVar[tuple] = ("rows_per_block", "tile_n")
@@ -38,7 +38,7 @@ class SpmmVariant(Variant):
     vector: int = toggle(1, 1, 2, 4, doc="elements per load of B and store of C")
     subwarp: int = toggle(32, 1, 2, 4, 8, 16, 32, doc="lanes that share a strip of C")
     items: int = toggle(1, 1, 2, 4, 8, doc="vectors per lane")
-    rows_per_block: int = toggle(1, 1, 2, 4, 8, 16, 20, 24, 32, 64, doc="rows of C in a block")
+    rows_per_block: int = toggle(1, 1, 2, 4, 8, 16, 24, 32, 64, doc="rows of C in a block")
     stage: bool = toggle(False, doc="copy A to shared memory, a tile of nonzeros at a time")
     tile_k: int = toggle(32, 8, 16, 32, 64, doc="nonzeros per staging step")
     stage_pad: int = toggle(0, 0, 4, doc="words between the slices of two subwarps in shared memory")
@@ -51,7 +51,7 @@ class SpmmVariant(Variant):
     uniform_trip: bool = toggle(False, doc="all subwarps of a warp loop to its longest row")
     uniform_branch: bool = toggle(False, doc="all subwarps of a warp choose the same path in each step")
     split: int = toggle(1, 1, 2, 4, 8, doc="subwarps that share a row, their sums added in shared memory")
-    in_flight: int = toggle(0, 0, 2, 4, 8, 16, doc="nonzeros whose rows of B are asked for before one is used")
+    in_flight: int = toggle(0, 0, 4, 8, 16, doc="nonzeros whose rows of B are asked for before one is used")
     prefetch: bool = toggle(False, doc="ask for the next tile of A before working on this one")
     n_first: bool = toggle(False, doc="launch all column tiles of a block of rows before the next rows")
     faithful: bool = toggle(False, doc="mask as the paper does, by multiplying by zero: leaks Inf and NaN")

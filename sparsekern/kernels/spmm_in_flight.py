@@ -28,7 +28,6 @@ def make_spmm_in_flight(variant, types):
 
     STRIDE = SUBWARP * VECTOR  # columns from one item of a lane to its next
     TILE_N = STRIDE * ITEMS
-    STEP = max(GROUP, READ)
     SUMS = ITEMS * VECTOR  # registers of a lane that hold C
     HELD = GROUP * SUMS  # registers of a lane that hold B: its columns of GROUP rows
     STEPS = -(-TILE_K // SUBWARP)  # nonzeros of a tile that a lane fetches
@@ -86,8 +85,6 @@ def make_spmm_in_flight(variant, types):
         acc = cuda.local.array(SUMS, SUM)  # registers
         for i in range(SUMS):
             acc[i] = SUM(0)
-        indices = cuda.local.array(STEP, INDEX)  # registers
-        factors = cuda.local.array(STEP, VALUE)  # registers
         held = cuda.local.array(HELD, SUM)  # registers
         my_values = cuda.local.array(STEPS, VALUE)  # registers
         my_columns = cuda.local.array(STEPS, INDEX)  # registers
@@ -118,27 +115,25 @@ def make_spmm_in_flight(variant, types):
                 ahead = int32(tile + SPLIT * TILE_K)
                 fetch(row_values, row_columns, ahead, length, lane, ldb, my_values, my_columns)
 
-            for j in range(int32(0), lanes.warp_max(stop, SUBWARP), int32(STEP)):  # New: in_flight
+            for j in range(int32(0), lanes.warp_max(stop, SUBWARP), int32(GROUP)):  # New: in_flight
                 left = int32(stop - j)  # nonzeros from here on
-                for s in range(0, STEP, READ):
-                    lanes.put(lanes.load(staged_columns, slot + j + s, READ), indices, s)
-                for s in range(0, STEP, GROUP):
-                    for g in range(GROUP):
-                        b_row = lanes.place(b_columns, indices[s + g])
+                for g in range(0, GROUP, READ):
+                    indices = lanes.load(staged_columns, slot + j + g, READ)
+                    for u in range(READ):
+                        b_row = lanes.place(b_columns, indices[u])
                         for i in range(ITEMS):
-                            wanted = (s + g < left) & (int32(column + i * STRIDE) < n)
+                            wanted = (g + u < left) & (int32(column + i * STRIDE) < n)
                             b = lanes.load_if(wanted, b_row, i * STRIDE, VECTOR)
-                            lanes.put(b, held, g * SUMS + i * VECTOR)
-                    # No lane needs this barrier, but the compiler moves no load past one. Without it, it
-                    # saves registers: it asks for a row or two, uses them, and then asks for the next.
-                    cuda.syncwarp(FULL_MASK)
-                    if s == 0:
-                        for r in range(0, STEP, READ):
-                            lanes.put(lanes.load(staged_values, slot + j + r, READ), factors, r)
-                    for g in range(GROUP):
+                            lanes.put(b, held, (g + u) * SUMS + i * VECTOR)
+                # No lane needs this barrier, but the compiler moves no load past one. Without it, it saves
+                # registers: it asks for a row or two, uses them, and only then asks for the next.
+                cuda.syncwarp(FULL_MASK)
+                for g in range(0, GROUP, READ):
+                    a = lanes.load(staged_values, slot + j + g, READ)
+                    for u in range(READ):
                         for i in range(ITEMS):
-                            b = lanes.take(held, g * SUMS + i * VECTOR, VECTOR)
-                            lanes.axpy(factors[s + g], b, acc, i * VECTOR)
+                            b = lanes.take(held, (g + u) * SUMS + i * VECTOR, VECTOR)
+                            lanes.axpy(a[u], b, acc, i * VECTOR)
 
         if SPLIT > 1:  # the sums of the parts, added in order
             partial = cuda.shared.array(PARTIAL, SUM)
