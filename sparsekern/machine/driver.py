@@ -2,6 +2,7 @@
 
 import ctypes
 from contextlib import nullcontext
+from functools import cache
 from numbers import Integral
 from threading import Lock
 from typing import NamedTuple
@@ -91,9 +92,14 @@ def address_of(x):
 
 def on_device(number):
     """A `with` block in which CUDA device `number` is the current one; it costs nothing if it is already."""
-    primary = cuda.gpus[number].get_primary_context()
     _, context = driver.cuCtxGetCurrent()
-    return _HERE if context is not None and int(context) == int(primary.handle) else cuda.gpus[number]
+    return _HERE if context is not None and int(context) == _primary(number) else cuda.gpus[number]
+
+
+@cache
+def _primary(number):
+    """The handle of the context that everybody uses on a device."""
+    return int(cuda.gpus[number].get_primary_context().handle)
 
 
 def wait(stream, other):
