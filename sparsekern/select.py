@@ -44,7 +44,7 @@ def _width(problem, variant):
 
 
 def _plain(problem, resident_warps, why):
-    """(variant, reason) where no candidate will do: the paper's kernel, with all that helps whatever it runs."""
+    """(variant, reason) where no candidate will do: the paper's kernel with most of its toggles on."""
     choose = _plain_spmm if problem.op == "spmm" else _plain_sddmm
     variant = choose(problem, widest_vector(problem), resident_warps)
     return variant, f"{_width(problem, variant)}; {why}"

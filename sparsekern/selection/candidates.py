@@ -11,7 +11,7 @@ MOST = 64  # candidates of an operation: each is timed on every problem of a swe
 
 @cache
 def candidates(op):
-    """The candidates of "spmm" or "sddmm", a tuple of variants, from the file of that name beside this one."""
+    """The candidates of "spmm" or "sddmm", a tuple of variants: those in the file of that name here."""
     return tuple(read_variants(op, Path(__file__).with_name(f"{op}.txt")))
 
 

@@ -1,11 +1,11 @@
 """What the choice of a variant depends on: a few numbers of a problem, and of the GPU."""
 
-STRIP = 128  # columns of C: what a warp takes, four to a lane
+WIDE, NARROW = 128, 32  # columns of C: what a warp takes, four to a lane, and a quarter of one
 TILE = 16  # nonzeros of a row: what SDDMM takes at a time
 
 FEATURES = {  # by operation, with what each is in words
     "spmm": {
-        "strips": "strips of 128 columns for each warp that the GPU holds",
+        "warps": "warps of C, of 128 columns, or of several rows if C has fewer, for each that the GPU holds",
         "longest": "nonzeros in the longest row",
         "cov": "CoV of row lengths",
     },
@@ -25,7 +25,8 @@ def features(problem, resident_warps):
     """
     p = problem
     if p.op == "spmm":
-        strips = p.m * -(-p.n // STRIP) / resident_warps
-        return {"strips": strips, "longest": p.rows.longest, "cov": p.rows.cov}
+        tile = next((tile for tile in (NARROW, 2 * NARROW) if p.n <= tile), WIDE)
+        warps = p.m * -(-p.n // tile) * tile / WIDE
+        return {"warps": warps / resident_warps, "longest": p.rows.longest, "cov": p.rows.cov}
     strips = p.rows.strips_of(TILE) / resident_warps
     return {"strips": strips, "k": p.k, "longest": p.rows.longest}

@@ -55,8 +55,8 @@ def _fitted_sddmm(variant, p, vector):
 
 
 def _first_legal(variant, problem, rows, choices):
-    """`variant` with the first of `choices`, {toggle: value}, that runs `problem`, and `rows` or fewer rows to
-    a block. Raises the VariantError of the last one tried if there is none.
+    """`variant` with the first of `choices`, each {toggle: value}, that runs `problem`, in blocks of `rows`
+    rows, or of fewer if need be. Raises VariantError, with the last refusal, if there is none.
     """
     rows = min(rows, 32)
     while rows:

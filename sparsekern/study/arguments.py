@@ -36,8 +36,11 @@ def add_bench(sub):
         "columns of the dense operands, or those of the paper: by layer for SpMM, 64, 256 and 1024 for SDDMM"
     )
     sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=f"{help} (the default)")
-    help = "each step of the ladder (default), the one that the library chooses, or a file with one a line"
-    sub.add_argument("--variants", default="ladder", metavar="ladder|default|FILE", help=help)
+    help = (
+        "each step of the ladder (default), the one that the library chooses, all from which it does, or a "
+        "file with one a line"
+    )
+    sub.add_argument("--variants", default="ladder", metavar="ladder|default|candidates|FILE", help=help)
     help = "a record to write, or to go on with where it was interrupted (default: print only)"
     sub.add_argument("--out", metavar="CSV", help=help)
     sub.add_argument(

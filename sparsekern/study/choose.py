@@ -8,41 +8,43 @@ import json
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from sparsekern.naming import format_variant, parse_variant
+from sparsekern.naming import parse_variant
 from sparsekern.selection.candidates import MOST
 from sparsekern.selection.features import FEATURES, features
 from sparsekern.selection.fitting import fitted
-from sparsekern.selection.tree import PATH, Leaf, Split, leaves, written
+from sparsekern.selection.tree import PATH, Leaf, Split, written
 from sparsekern.study.growing import Table, costs_of, grow, held_out_costs, right_size
 from sparsekern.study.records import RecordError, read
 from sparsekern.study.row_lengths import problem_of, read_row_lengths
 from sparsekern.toggles import VariantError
 
 CARRIED = ("gpu", "sms", "date", "commit", "kernels_sha256")  # of a record's provenance, to the trees'
-WARPS_OF_SM = 64  # resident at once: compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
+WARPS_OF_SM = (
+    64  # resident at once: compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
+)
 
 
 @dataclass
 class Study:
     """The problems of one operation, what each candidate costs on them, and the tree made of that.
 
-    problems: (matrix, width) of each row of `table`. leaves: how many the tree has.
+    problems: (matrix, width) of each row of `table`. layers: (problems,) ints: problems of one layer, by name
+    and shape, are look-alikes, whatever their sparsity and pruning method. leaves: how many the tree has.
     """
 
     op: str
     problems: list
     variants: list
     table: Table
+    layers: np.ndarray
 
     def __post_init__(self):
-        self.leaves = right_size(self.table)
-        self.root = grow(self.table)
-        self.held_out = held_out_costs(self.table)
-        self.seen = costs_of(self.root, self.table, self.leaves)
+        self.leaves, self.root = right_size(self.table), grow(self.table)
 
     @property
     def tree(self):
@@ -55,21 +57,28 @@ class Study:
         name = list(FEATURES[self.op])[node.feature]
         return Split(name, node.threshold, self._tree(node.below), self._tree(node.above))
 
-    @property
+    @cached_property
     def scores(self):
-        """{what: text or number}: geometric means of time of the best candidate / time of the chosen one."""
-        worst = int(self.held_out.argmax())
-        matrix, width = self.problems[worst]
+        """{what: text or number}: geometric means of time of the best candidate / time of the chosen one.
+
+        held_out_layer, held_out_matrix: on layers, or on matrices, that the tree had not seen.
+        """
+        table = self.table
+        layer, matrix = (held_out_costs(table, groups) for groups in (self.layers, table.matrices))
+        worst = int(layer.argmax())
+        name, width = self.problems[worst]
         return {
             "problems": len(self.problems),
-            "groups": len(np.unique(self.table.groups)),
+            "matrices": len(np.unique(table.matrices)),
+            "layers": len(np.unique(self.layers)),
             "candidates": len(self.variants),
-            "leaves": len(leaves(self.tree)),
-            "held_out": _score(self.held_out),
-            "held_out_worst": _score(self.held_out[worst : worst + 1]),
-            "held_out_worst_problem": f"{matrix} at {'n' if self.op == 'spmm' else 'k'}={width}",
-            "seen": _score(self.seen),
-            "one_candidate_for_all": _score(self.table.costs[:, self.table.costs.sum(0).argmin()]),
+            "leaves": self.leaves,
+            "held_out_layer": _score(layer),
+            "held_out_matrix": _score(matrix),
+            "seen": _score(costs_of(self.root, table, self.leaves)),
+            "one_candidate_for_all": _score(table.costs[:, table.costs.sum(0).argmin()]),
+            "worst_of_held_out_layers": _score(layer[[worst]]),
+            "worst_problem": f"{name} at {'n' if self.op == 'spmm' else 'k'}={width}",
         }
 
 
@@ -89,43 +98,43 @@ def study(op, record, row_lengths):
         if row.op == op and row.l2 == "warm":
             if row.matrix not in row_lengths:
                 raise RecordError(
-                    f"row lengths of {row.matrix} are not known; python -m sparsekern.study.row_lengths makes "
-                    "the file of those of a DLMC tree"
+                    f"the row lengths of {row.matrix} are not known: python -m sparsekern.study.row_lengths "
+                    "writes those of a DLMC tree to a file"
                 )
             times[row.matrix, row.width][parse_variant(op, row.variant)] = row.time_us
             problems[row.matrix, row.width] = problem_of(row, row_lengths[row.matrix])
     variants = list(dict.fromkeys(variant for timed in times.values() for variant in timed))
     if not 0 < len(variants) <= MOST:
         raise RecordError(f"the record has {len(variants)} variants of {op}; it must have 1 to {MOST}")
+    if "sms" not in record.provenance:
+        raise RecordError("the record does not say how many SMs the GPU has: its provenance lacks sms")
     warps = int(record.provenance["sms"]) * WARPS_OF_SM
     values = [list(features(problem, warps).values()) for problem in problems.values()]
     costs = [_costs(variants, times[key], problem) for key, problem in problems.items()]
-    table = Table(np.array(values, float), np.array(costs), _groups(problems))
-    return Study(op, list(problems), variants, table)
+    table = Table(np.array(values, float), np.array(costs), _numbered(matrix for matrix, _ in problems))
+    layers = [(matrix.rsplit("/", 1)[-1], p.sparse_shape) for (matrix, _), p in problems.items()]
+    return Study(op, list(problems), variants, table, _numbered(layers))
 
 
 def _costs(variants, times, problem):
     """log(time / least time) of each candidate on a problem.
 
-    `select` runs a candidate fitted to the problem. One that cannot be, or was not timed so, is taken to be as
-    slow as the slowest that was.
+    `select` runs a candidate fitted to the problem. If that was not timed, the candidate itself counts, which
+    leaves more lanes idle; if that was not either, or none can run, the slowest that was.
     """
     slowest, fastest = max(times.values()), min(times.values())
     found = []
     for variant in variants:
         try:
-            found.append(times.get(fitted(variant, problem), slowest))
+            found.append(times.get(fitted(variant, problem), times.get(variant, slowest)))
         except VariantError:
             found.append(slowest)
     return np.log(np.array(found) / fastest)
 
 
-def _groups(problems):
-    """(problems,): a number for each layer, by name and shape, whatever its sparsity and pruning method: such
-    matrices are look-alikes, and so are all widths of one.
-    """
-    layers = [(matrix.rsplit("/", 1)[-1], p.sparse_shape) for (matrix, _), p in problems.items()]
-    return np.unique([f"{layer}" for layer in layers], return_inverse=True)[1]
+def _numbered(names):
+    """(names,) ints: which are the same."""
+    return np.unique([str(name) for name in names], return_inverse=True)[1]
 
 
 def text(record, name, studies):
@@ -151,7 +160,7 @@ def main(words=None):
         print(error, file=sys.stderr)
         return 2
     for each in studies:
-        print(each.op, *(f"{what}={value}" for what, value in each.scores.items()), sep="\n  ")
+        print(each.op, *(f"{what}: {value}" for what, value in each.scores.items()), sep="\n  ")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Growing a tree that chooses, from what each choice costs: small, and judged on what it has not seen.
 
-A cost is log(time of a candidate / time of the best one): 0 for the best, and a mean of costs is the logarithm
-of a geometric mean. CART (Breiman et al., 1984) with these for its impurity: the choice of a leaf is the
+A cost is log(time of a candidate / time of the best one): 0 for the best; a mean of costs is the logarithm of
+a geometric mean. CART (Breiman et al., 1984) with these for its impurity: the choice of a leaf is the
 candidate with the least sum of costs there, and a split is the one that lessens that sum most.
 """
 
@@ -11,7 +11,7 @@ from math import floor, log10, sqrt
 import numpy as np
 
 LEAVES = 16  # of a tree, at most
-FEWEST = 2  # problems in a leaf
+FEWEST = 3  # problems in a leaf
 GAIN = 1e-9  # of a split, at least: more than rounding
 
 
@@ -19,20 +19,20 @@ GAIN = 1e-9  # of a split, at least: more than rounding
 class Table:
     """What a tree is made from. Rows are problems.
 
-    values: (problems, features). costs: (problems, candidates), at least 0. groups: (problems,) ints; problems
-    that are alike are of one group, and are held out together.
+    values: (problems, features). costs: (problems, candidates), at least 0. matrices: (problems,) ints, which
+    tell apart the matrices that problems are of.
     """
 
     values: np.ndarray
     costs: np.ndarray
-    groups: np.ndarray
+    matrices: np.ndarray
 
     def __len__(self):
         return len(self.costs)
 
     def part(self, which):
         """The rows that a (problems,) array of bools names."""
-        return Table(self.values[which], self.costs[which], self.groups[which])
+        return Table(self.values[which], self.costs[which], self.matrices[which])
 
 
 class Node:
@@ -81,34 +81,37 @@ def end(node, values, leaves):
 def costs_of(root, table, leaves):
     """(problems,): what the choices of a tree of that many leaves cost on each row of a table."""
     return np.array(
-        [costs[end(root, values, leaves).choice] for values, costs in zip(table.values, table.costs, strict=True)]
+        [
+            costs[end(root, values, leaves).choice]
+            for values, costs in zip(table.values, table.costs, strict=True)
+        ]
     )
 
 
 def right_size(table, most=LEAVES):
-    """How many leaves do best on groups that a tree has not seen: the fewest of those that cost the least."""
+    """How many leaves do best on matrices that a tree has not seen; of several numbers the smallest."""
     costs = np.zeros(most)
-    for seen, unseen in _held_out(table):
-        root = grow(seen, most)
-        costs += [costs_of(root, unseen, leaves).sum() for leaves in range(1, most + 1)]
+    for unseen in _each(table.matrices):
+        root, rest = grow(table.part(~unseen), most), table.part(unseen)
+        costs += [costs_of(root, rest, leaves).sum() for leaves in range(1, most + 1)]
     return int(np.argmin(np.round(costs, 9))) + 1
 
 
-def held_out_costs(table, most=LEAVES):
-    """(problems,): costs on each problem of a tree, and a number of leaves, made without its group."""
+def held_out_costs(table, groups, most=LEAVES):
+    """(problems,): costs on each problem of a tree of the right size, both made without all of its group.
+
+    groups: (problems,) ints, which no two problems of one matrix have different.
+    """
     costs = np.zeros(len(table))
-    for group in np.unique(table.groups):
-        unseen = table.groups == group
+    for unseen in _each(groups):
         seen = table.part(~unseen)
         costs[unseen] = costs_of(grow(seen, most), table.part(unseen), right_size(seen, most))
     return costs
 
 
-def _held_out(table):
-    """(the rest, the group) for each group of a table."""
-    for group in np.unique(table.groups):
-        unseen = table.groups == group
-        yield table.part(~unseen), table.part(unseen)
+def _each(groups):
+    """For each group, an array of bools: who belongs to it."""
+    return [groups == group for group in np.unique(groups)]
 
 
 def _best_split(table, rows, choice):

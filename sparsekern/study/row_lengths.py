@@ -55,7 +55,9 @@ def _contiguous(rows, columns):
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.row_lengths", description=__doc__)
     parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
-    parser.add_argument("--out", type=Path, default=PATH, metavar="CSV", help="default: the one kept in data/")
+    parser.add_argument(
+        "--out", type=Path, default=PATH, metavar="CSV", help="default: the one kept in data/"
+    )
     arguments = parser.parse_args(words)
     try:
         arguments.out.write_text(row_lengths(dlmc(arguments.dlmc)), encoding="utf-8", newline="\n")
