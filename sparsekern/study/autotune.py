@@ -116,8 +116,10 @@ def _kept(path, key):
     """The variant that the file at `path` has for `key`, or None."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return parse_variant(key["op"], kept["variant"]) if kept["key"] == key else None
-    except FileNotFoundError:
+        if kept["key"] != key:
+            raise ValueError("it is of another problem")
+        return parse_variant(key["op"], kept["variant"])
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sparsekern.naming import parse_variant
+from sparsekern.naming import format_variant, parse_variant
 from sparsekern.selection.candidates import MOST
 from sparsekern.selection.features import FEATURES, features
 from sparsekern.selection.fitting import fitted
-from sparsekern.selection.tree import PATH, Leaf, Split, written
+from sparsekern.selection.tree import PATH, Leaf, Split, leaves, written
 from sparsekern.study.growing import Table, costs_of, grow, held_out_costs, right_size
 from sparsekern.study.records import RecordError, read
 from sparsekern.study.row_lengths import problem_of, read_row_lengths
@@ -34,7 +34,8 @@ class Study:
     """The problems of one operation, what each candidate costs on them, and the tree made of that.
 
     problems: (matrix, width) of each row of `table`. layers: (problems,) ints: problems of one layer, by name
-    and shape, are look-alikes, whatever their sparsity and pruning method. leaves: how many the tree has.
+    and shape, are look-alikes, whatever their sparsity and pruning method. size: leaves that
+    the tree may have.
     """
 
     op: str
@@ -44,7 +45,7 @@ class Study:
     layers: np.ndarray
 
     def __post_init__(self):
-        self.leaves, self.root = right_size(self.table), grow(self.table)
+        self.size, self.root = right_size(self.table), grow(self.table)
 
     @property
     def tree(self):
@@ -52,7 +53,7 @@ class Study:
         return self._tree(self.root)
 
     def _tree(self, node):
-        if not node.grown or node.grown > self.leaves:
+        if not node.grown or node.grown > self.size:
             return Leaf(self.variants[node.choice], len(node.rows))
         name = list(FEATURES[self.op])[node.feature]
         return Split(name, node.threshold, self._tree(node.below), self._tree(node.above))
@@ -72,10 +73,10 @@ class Study:
             "matrices": len(np.unique(table.matrices)),
             "layers": len(np.unique(self.layers)),
             "candidates": len(self.variants),
-            "leaves": self.leaves,
+            "leaves": len(leaves(self.tree)),
             "held_out_layer": _score(layer),
             "held_out_matrix": _score(matrix),
-            "seen": _score(costs_of(self.root, table, self.leaves)),
+            "seen": _score(costs_of(self.root, table, self.size)),
             "one_candidate_for_all": _score(table.costs[:, table.costs.sum(0).argmin()]),
             "worst_of_held_out_layers": _score(layer[[worst]]),
             "worst_problem": f"{name} at {'n' if self.op == 'spmm' else 'k'}={width}",
@@ -103,7 +104,8 @@ def study(op, record, row_lengths):
                 )
             times[row.matrix, row.width][parse_variant(op, row.variant)] = row.time_us
             problems[row.matrix, row.width] = problem_of(row, row_lengths[row.matrix])
-    variants = list(dict.fromkeys(variant for timed in times.values() for variant in timed))
+    problems = dict(sorted(problems.items()))
+    variants = sorted({variant for timed in times.values() for variant in timed}, key=format_variant)
     if not 0 < len(variants) <= MOST:
         raise RecordError(f"the record has {len(variants)} variants of {op}; it must have 1 to {MOST}")
     if "sms" not in record.provenance:
