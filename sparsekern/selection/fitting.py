@@ -38,9 +38,8 @@ def _fitted_spmm(variant, p, vector):
     pad = variant.stage_pad if lanes == variant.subwarp else 4 if variant.stage and lanes < 32 else 0
     shape = dict(vector=vector, subwarp=lanes, items=items, stage_pad=pad)
     rows = variant.threads // (lanes * variant.split)
-    several = p.n > tile
     # Of the blocks of rows and the tiles of columns, those on y may be too many.
-    orders = dict.fromkeys((variant.n_first and several, False, True))
+    orders = dict.fromkeys((variant.n_first, False, True))
     return _first_legal(variant, p, rows, [shape | {"n_first": first} for first in orders])
 
 

@@ -67,7 +67,8 @@ def _autotune(plan, variants, again):
     tried = [default.variant, *_that_run(problem, candidates(problem.op) if variants is None else variants)]
     with cuda.gpus[default.device]:
         gpu = cuda.get_current_device()
-        key = key_of(problem, tried, str(gpu.name), gpu.MULTIPROCESSOR_COUNT)
+        name = gpu.name.decode() if isinstance(gpu.name, bytes) else gpu.name
+        key = key_of(problem, tried, name, gpu.MULTIPROCESSOR_COUNT)
         return tuned(key, tried, _stopwatch(plan, default), again)
 
 
@@ -154,8 +155,13 @@ def _stopwatch(plan, default):
 
     default: any plan of the problem. Operands are random, and of the layouts that those of the plan have.
     """
-
-    from sparsekern.study.bench import time_launches  # needs the CUDA of a GPU extra
+    try:
+        from sparsekern.study.bench import time_launches
+    except ImportError as error:
+        raise RuntimeError(
+            f"timing needs CUDA, which is not installed here ({error}): "
+            "pip install 'sparsekern[cuda13]', or [cuda12]"
+        ) from error
 
     @cache
     def operands():

@@ -71,29 +71,30 @@ def grow(table, most=LEAVES):
     return root
 
 
-def end(node, values, leaves):
-    """The node where the values of a problem, (features,), lead in a tree of that many leaves."""
-    while node.grown and node.grown <= leaves:
-        node = node.below if values[node.feature] < node.threshold else node.above
-    return node
+def costs_by_size(root, table, most=LEAVES):
+    """(problems, most): what the trees of 1 to `most` leaves in `root` cost on each row of a table."""
+    found = np.empty((len(table), most))
+    for row, (values, costs) in enumerate(zip(table.values, table.costs, strict=True)):
+        node, size = root, 0  # leaves of the last tree that is dealt with
+        while size < most:
+            until = node.grown - 1 if node.grown else most
+            found[row, size:until] = costs[node.choice]
+            if node.grown:
+                node = node.below if values[node.feature] < node.threshold else node.above
+            size = until
+    return found
 
 
 def costs_of(root, table, leaves):
-    """(problems,): what the choices of a tree of that many leaves cost on each row of a table."""
-    return np.array(
-        [
-            costs[end(root, values, leaves).choice]
-            for values, costs in zip(table.values, table.costs, strict=True)
-        ]
-    )
+    """(problems,): the same for one of these trees."""
+    return costs_by_size(root, table)[:, leaves - 1]
 
 
 def right_size(table, most=LEAVES):
     """How many leaves do best on matrices that a tree has not seen; of several numbers the smallest."""
     costs = np.zeros(most)
     for unseen in _each(table.matrices):
-        root, rest = grow(table.part(~unseen), most), table.part(unseen)
-        costs += [costs_of(root, rest, leaves).sum() for leaves in range(1, most + 1)]
+        costs += costs_by_size(grow(table.part(~unseen), most), table.part(unseen), most).sum(0)
     return int(np.argmin(np.round(costs, 9))) + 1
 
 
