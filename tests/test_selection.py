@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from math import inf
 
 import pytest
+from test_lattice import disagreement
 
 from sparsekern import SddmmVariant, SpmmVariant, VariantError
 from sparsekern.datasets import layers
@@ -247,6 +248,12 @@ STRIPS = SddmmVariant(
 )  # fmt: skip
 def test_a_candidate_of_sddmm_is_made_to_fit(problem, expected):
     assert changes(STRIPS, problem) == expected
+
+
+@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("op", OPS)
+def test_every_candidate_agrees_with_float64(op, chunk):
+    assert [str(v) for v in candidates(op)[chunk::4] if not disagreement(v) <= 1] == []
 
 
 @pytest.mark.parametrize("op", OPS)
