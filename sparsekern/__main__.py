@@ -83,8 +83,8 @@ def check(arguments):
     """Puts variants of the library's kernel to the test; 0 if all pass."""
     from sparsekern.ladders import LADDERS
     from sparsekern.machine.backends import device_backend
+    from sparsekern.naming import parse_variant
     from sparsekern.study.check import check as run
-    from sparsekern.study.naming import parse_variant
 
     if arguments.backend == "cuda" and device_backend() != "cuda":
         raise ValueError("backend is cuda, but no CUDA GPU answers: see python -m sparsekern doctor")

@@ -4,10 +4,10 @@ import pytest
 from timings import PROVENANCE, row
 
 from sparsekern import LADDERS, VariantError, without
+from sparsekern.naming import format_variant, parse_variant
 from sparsekern.study import ablation
 from sparsekern.study.ablation import ablations, each_off, toggled_off
 from sparsekern.study.compare import mean
-from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.records import RecordError, write
 
 BEST = "vector=4,rows_per_block=8,stage=True,prescale=True"

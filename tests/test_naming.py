@@ -4,7 +4,7 @@ import pytest
 from lattice import lattice, pairwise_cover
 
 from sparsekern import LADDERS, VariantError
-from sparsekern.study.naming import format_variant, parse_variant
+from sparsekern.naming import format_variant, parse_variant
 from sparsekern.variants import KINDS, SddmmVariant, SpmmVariant
 
 OPS = list(KINDS)

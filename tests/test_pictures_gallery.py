@@ -11,8 +11,8 @@ from timings import PROVENANCE, row  # noqa: E402
 
 from sparsekern import LADDERS  # noqa: E402
 from sparsekern.datasets import layers  # noqa: E402
+from sparsekern.naming import format_variant  # noqa: E402
 from sparsekern.study import gallery, plot  # noqa: E402
-from sparsekern.study.naming import format_variant  # noqa: E402
 from sparsekern.study.records import write  # noqa: E402
 
 RIVALS = {"cusparse_us": 40.0, "sputnik_us": 30.0, "dense_fp32_us": 20.0}

@@ -8,8 +8,8 @@ from sparsekern import LADDERS
 from sparsekern.__main__ import main
 from sparsekern.datasets import write_smtx
 from sparsekern.generators import uniform
+from sparsekern.naming import format_variant
 from sparsekern.study.counters import count
-from sparsekern.study.naming import format_variant
 from sparsekern.study.show import variant_of
 from sparsekern.toggles import VariantError
 from sparsekern.variants import SddmmVariant, SpmmVariant

@@ -7,10 +7,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "sparsekern"
 LAYERS = [  # a module imports from its own layer and from those before it
-    {"arrays", "libraries", "formats", "foreign", "problem", "toggles", "variants", "ladders"},
+    {"arrays", "libraries", "formats", "foreign", "problem", "toggles", "variants", "naming", "ladders"},
     {"machine"},
     {"kernels"},
-    {"reference", "generators", "datasets", "zoo", "select", "ops"},
+    {"reference", "generators", "datasets", "zoo", "selection", "select", "ops"},
     {"study"},
     {"doctor", "__main__", "__init__"},
 ]

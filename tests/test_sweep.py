@@ -11,11 +11,11 @@ from timings import PROVENANCE
 from sparsekern import LADDERS
 from sparsekern.__main__ import main
 from sparsekern.datasets import Layer, layers
+from sparsekern.naming import format_variant
 from sparsekern.study import bench_command, scaling
 from sparsekern.study.ablation import choice_and_each_off
 from sparsekern.study.bench_command import read_variants
 from sparsekern.study.cases import cases, paper_n
-from sparsekern.study.naming import format_variant
 from sparsekern.study.provenance import choice_hash
 from sparsekern.study.records import LEVELS, Appender, RecordError, read
 from sparsekern.study.sweep import WrongKernel, read_sputnik, sweep

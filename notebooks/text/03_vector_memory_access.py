@@ -43,13 +43,13 @@ from sparsekern.generators import uniform
 from sparsekern.kernels import spmm as page
 from sparsekern.kernels.sddmm import make_sddmm
 from sparsekern.machine import lanes
+from sparsekern.naming import format_variant
 from sparsekern.reference import error, spmm_reference, tolerance
 from sparsekern.study import canvas, codegen, sass
 from sparsekern.study.check import check
 from sparsekern.study.cost import bounds
 from sparsekern.study.counters import count
 from sparsekern.study.gpus import GPUS
-from sparsekern.study.naming import format_variant
 from sparsekern.study.occupancy import occupancy
 from sparsekern.study.plot import counts_change, ladder_bars, lane_map, trace
 from sparsekern.study.records import load

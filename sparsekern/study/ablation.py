@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from rich.table import Table
 
 from sparsekern.ladders import without
+from sparsekern.naming import format_variant, parse_variant
 from sparsekern.study.compare import Ratio, mean, page
-from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.records import RecordError, Row, path_of, read
 
 

@@ -39,10 +39,11 @@ def add_bench(sub):
     )
     sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=f"{help} (the default)")
     help = (
-        "each step of the ladder (default), the one that the library chooses, that and the same with each of "
-        "its toggles off, or a file with one a line"
+        "each step of the ladder (default), the one that the library chooses, all from which it does, its "
+        "choice and the same with each of its toggles off, or a file with one a line"
     )
-    sub.add_argument("--variants", default="ladder", metavar="ladder|default|ablation|FILE", help=help)
+    values = "ladder|default|candidates|ablation|FILE"
+    sub.add_argument("--variants", default="ladder", metavar=values, help=help)
     help = "a record to write, or to go on with where it was interrupted (default: print only)"
     sub.add_argument("--out", metavar="CSV", help=help)
     sub.add_argument(

@@ -8,11 +8,13 @@ from time import monotonic
 
 from sparsekern.datasets import dlmc
 from sparsekern.ladders import LADDERS
+from sparsekern.naming import format_variant
+from sparsekern.selection.candidates import candidates
+from sparsekern.selection.candidates import read_variants as read_file
 from sparsekern.study import scaling
 from sparsekern.study.ablation import choice_and_each_off
 from sparsekern.study.cases import cases
 from sparsekern.study.compare import FASTEST, page, report, rival_us
-from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.provenance import choice_hash
 from sparsekern.study.records import LEVELS, Appender, Record, read
 from sparsekern.study.sweep import WrongKernel, meant, read_sputnik, sweep
@@ -52,17 +54,7 @@ def read_variants(op, text):
         return [variant for _, variant in LADDERS[op]]
     if text == "ablation":
         return [choice_and_each_off]
-    variants = []
-    for number, line in enumerate(Path(text).read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            variants.append(parse_variant(op, line))
-        except VariantError as error:
-            raise VariantError(f"{text}, line {number}: {error}") from None
-    if not variants:
-        raise ValueError(f"{text} names no variant; it must have one a line, such as vector=4,stage=True")
-    return list(dict.fromkeys(variants))
+    return list(candidates(op)) if text == "candidates" else read_file(op, text)
 
 
 def _compare(console, paths, every):

@@ -12,10 +12,10 @@ from scipy.stats import kendalltau
 
 from sparsekern.datasets import dlmc
 from sparsekern.foreign import as_topology
+from sparsekern.naming import parse_variant
 from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem
 from sparsekern.study import cost
 from sparsekern.study.gpus import GPUS
-from sparsekern.study.naming import parse_variant
 from sparsekern.study.records import load
 from sparsekern.study.work import work_of
 

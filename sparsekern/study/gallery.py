@@ -17,12 +17,12 @@ from sparsekern.datasets import look_alike
 from sparsekern.generators import with_row_lengths
 from sparsekern.kernels import make_spmm
 from sparsekern.ladders import LADDERS
+from sparsekern.naming import format_variant
 from sparsekern.ops import plan_spmm
 from sparsekern.study import cost, plot, records
 from sparsekern.study.codegen import resources
 from sparsekern.study.counters import count
 from sparsekern.study.gpus import GPUS
-from sparsekern.study.naming import format_variant
 from sparsekern.study.occupancy import occupancy
 from sparsekern.variants import SpmmVariant
 

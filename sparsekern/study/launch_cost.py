@@ -26,8 +26,8 @@ from sparsekern.formats import Csr, Topology
 from sparsekern.generators import uniform
 from sparsekern.ladders import LADDERS
 from sparsekern.machine.launch import compile_kernel
+from sparsekern.naming import format_variant
 from sparsekern.ops import plan_spmm, sddmm, spmm
-from sparsekern.study.naming import format_variant
 from sparsekern.study.records import Record, RecordError
 
 SIZE, SPARSITY, WIDTH = 512, 0.9, 64  # of the square matrix, and columns of the dense operands

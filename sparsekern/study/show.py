@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from sparsekern.ladders import LADDERS
+from sparsekern.naming import format_variant, parse_variant
 from sparsekern.ops import FACTORIES
 from sparsekern.study.codegen import ptx, resources, sass
 from sparsekern.study.cost import bounds
 from sparsekern.study.counters import count
 from sparsekern.study.diff import diff
 from sparsekern.study.gpus import GPUS
-from sparsekern.study.naming import format_variant, parse_variant
 from sparsekern.study.occupancy import occupancy
 from sparsekern.study.source import source
 from sparsekern.toggles import VariantError

@@ -3,7 +3,7 @@
 import csv
 from dataclasses import dataclass, field
 
-from sparsekern.study.naming import format_variant
+from sparsekern.naming import format_variant
 from sparsekern.study.records import Row
 from sparsekern.toggles import Variant, VariantError
 from sparsekern.variants import KINDS

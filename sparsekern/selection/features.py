@@ -1,0 +1,32 @@
+"""What the choice of a variant depends on: a few numbers of a problem, and of the GPU."""
+
+WIDE, NARROW = 128, 32  # columns of C: what a warp takes, four to a lane, and a quarter of one
+TILE = 16  # nonzeros of a row: what SDDMM takes at a time
+
+FEATURES = {  # by operation, with what each is in words
+    "spmm": {
+        "warps": "warps of C, of 128 columns, or of several rows if C has fewer, for each that the GPU holds",
+        "longest": "nonzeros in the longest row",
+        "cov": "CoV of row lengths",
+    },
+    "sddmm": {
+        "strips": "strips of 16 nonzeros for each warp that the GPU holds",
+        "k": "inner dimension",
+        "longest": "nonzeros in the longest row",
+    },
+}
+
+
+def features(problem, resident_warps):
+    """{name: number} of `problem`, on a GPU that holds `resident_warps` (at least 1) at once; see FEATURES.
+
+    Work is measured in what the GPU holds, so that a tree made on one GPU can serve another. CoV: coefficient
+    of variation, standard deviation / mean.
+    """
+    p = problem
+    if p.op == "spmm":
+        tile = next((tile for tile in (NARROW, 2 * NARROW) if p.n <= tile), WIDE)
+        warps = p.m * -(-p.n // tile) * tile / WIDE
+        return {"warps": warps / resident_warps, "longest": p.rows.longest, "cov": p.rows.cov}
+    strips = p.rows.strips_of(TILE) / resident_warps
+    return {"strips": strips, "k": p.k, "longest": p.rows.longest}

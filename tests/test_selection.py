@@ -1,0 +1,265 @@
+"""How `select` chooses: candidates, features, the trees between them, and what fits operands."""
+
+import json
+from dataclasses import fields, replace
+from math import inf
+
+import pytest
+from test_lattice import disagreement
+
+from sparsekern import SddmmVariant, SpmmVariant, VariantError
+from sparsekern.datasets import layers
+from sparsekern.naming import format_variant
+from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem
+from sparsekern.select import H200_WARPS, select
+from sparsekern.selection.candidates import MOST, candidates, read_variants
+from sparsekern.selection.features import FEATURES, features
+from sparsekern.selection.fitting import fitted
+from sparsekern.selection.tree import PATH, Leaf, Split, find, in_words, leaves, trees
+from sparsekern.study.cases import INNER, paper_n
+from sparsekern.study.row_lengths import read_row_lengths
+
+OPS = list(FEATURES)
+LENGTHS = read_row_lengths()
+
+
+def contiguous(rows, columns):
+    return Layout(ld=columns, reach=rows * columns)
+
+
+def spmm(m=512, k=512, n=256, mean=50.0, longest=80, cov=0.2, ld=None, align=16, reach=None):
+    b, c = (replace(contiguous(rows, ld or n), align=align) for rows in (k, m))
+    rows = RowStats(longest, mean, cov, 0, (int(m * mean),) * 5)
+    b = replace(b, reach=reach or b.reach)
+    return SpmmProblem(m=m, k=k, n=n, nnz=int(m * mean), rows=rows, b=b, c=c)
+
+
+def sddmm(m=512, n=512, k=256, strips=2000, ld=None, align=16):
+    lhs, rhs = (replace(contiguous(rows, ld or k), align=align) for rows in (m, n))
+    rows = RowStats(60, 50.0, 0.2, 0, (50 * m, 2 * strips, strips, strips // 2, m))
+    return SddmmProblem(m=m, k=k, n=n, nnz=50 * m, rows=rows, lhs=lhs, rhs=rhs)
+
+
+class PaperLayer:
+    """What `paper_n` asks of a layer."""
+
+    def __init__(self, name):
+        self.name, self.model = name, name.split("/")[0]
+
+
+def papers_problems(op):
+    """The problems that the records are of: each layer at the widths of the paper."""
+    for facts in layers():
+        (m, k), rows = (facts.rows, facts.cols), LENGTHS[facts.path]
+        sizes = dict(nnz=facts.nnz, rows=rows)
+        if op == "spmm":
+            for n in paper_n(PaperLayer(facts.path)):
+                yield SpmmProblem(m=m, k=k, n=n, **sizes, b=contiguous(k, n), c=contiguous(m, n))
+        else:
+            for d in INNER:
+                yield SddmmProblem(m=m, k=d, n=k, **sizes, lhs=contiguous(m, d), rhs=contiguous(k, d))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_candidates_are_few_and_no_two_are_the_same(op):
+    listed = candidates(op)
+    assert 20 <= len(listed) <= MOST == 64
+    assert len(set(listed)) == len(listed) and all(variant.op == op for variant in listed)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_candidate_runs_a_problem_of_the_paper(op):
+    problems = list(papers_problems(op))
+    assert len(problems) == {"spmm": 77, "sddmm": 147}[op]
+    assert [format_variant(v) for v in candidates(op) if any(v.check(p) for p in problems)] == []
+
+
+def test_a_line_that_is_no_variant_is_refused_by_number(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_text("# first\n\nvector=4\nvector=3\n")
+    with pytest.raises(VariantError, match="line 4: vector is '3'"):
+        read_variants("spmm", path)
+    path.write_text("# none\n")
+    with pytest.raises(ValueError, match="names no variant"):
+        read_variants("spmm", path)
+    path.write_text("vector=4\n vector = 4\n")
+    assert read_variants("spmm", path) == [SpmmVariant(vector=4)]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_tree_is_small_and_each_leaf_is_a_candidate(op):
+    ends = leaves(trees()[op])
+    assert 2 <= len(ends) <= 16
+    assert {leaf.variant for leaf in ends} <= set(candidates(op))
+    assert all(leaf.problems > 0 for leaf in ends)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_leaf_of_a_tree_can_be_reached_and_every_question_is_of_a_known_feature(op):
+    def reachable(node, bounds):
+        if isinstance(node, Leaf):
+            return
+        low, high = bounds.get(node.feature, (-inf, inf))
+        assert node.feature in FEATURES[op] and low < node.threshold < high
+        reachable(node.then, bounds | {node.feature: (low, node.threshold)})
+        reachable(node.otherwise, bounds | {node.feature: (node.threshold, high)})
+
+    reachable(trees()[op], {})
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_select_takes_what_the_tree_says_on_the_problems_of_the_paper(op):
+    for problem in papers_problems(op):
+        leaf, _ = find(trees()[op], features(problem, H200_WARPS))
+        variant, _ = select(problem, H200_WARPS)
+        assert variant == fitted(leaf.variant, problem) and variant.check(problem) is None
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_leaves_hold_all_problems_that_made_a_tree_and_the_scores_say_how_many(op):
+    kept = json.loads(PATH.read_text())
+    scores = kept[op]["scores"]
+    assert sum(leaf.problems for leaf in leaves(trees()[op])) == scores["problems"]
+    assert len(leaves(trees()[op])) == scores["leaves"] and kept["made"]["gpu"] == "NVIDIA H200"
+
+
+def test_the_features_are_those_that_are_described():
+    for problem in (spmm(), sddmm()):
+        assert list(features(problem, H200_WARPS)) == list(FEATURES[problem.op])
+
+
+@pytest.mark.parametrize(
+    "n, warps", [(1, 128), (32, 128), (33, 256), (64, 256), (65, 512), (128, 512), (129, 1024), (256, 1024)]
+)
+def test_the_warps_of_a_result_are_of_128_columns_or_of_several_narrower_rows(n, warps):
+    assert features(spmm(m=512, n=n), 1)["warps"] == warps
+    assert features(spmm(m=512, n=n), 256)["warps"] == warps / 256
+
+
+def test_a_matrix_without_rows_or_nonzeros_has_features_and_a_choice():
+    for m, mean in ((0, 0.0), (9, 0.0)):
+        problem = spmm(m=m, mean=mean, longest=0, cov=0.0)
+        assert select(problem, H200_WARPS)[0].check(problem) is None
+
+
+def test_the_reason_names_the_features_that_decided_with_values_and_bounds():
+    tree = Split("cov", 0.5, Split("longest", 100, Leaf(None, 1), Leaf(None, 2)), Leaf(None, 3))
+    tree = Split("cov", 0.1, Leaf(None, 4), tree)
+    values = {"cov": 0.2004, "longest": 80, "warps": 7}
+    leaf, path = find(tree, values)
+    assert leaf.problems == 1
+    words = FEATURES["spmm"]
+    said = f"0.2 (at least 0.1 and below 0.5) {words['cov']}, 80 (below 100) {words['longest']}"
+    assert in_words("spmm", values, path) == said
+
+
+@pytest.mark.parametrize("problem", [spmm(), sddmm()], ids=OPS)
+def test_select_says_how_wide_vectors_are_and_what_the_tree_asked(problem):
+    _, reason = select(problem, H200_WARPS)
+    values = features(problem, H200_WARPS)
+    _, path = find(trees()[problem.op], values)
+    assert reason.startswith("vector=4: the widest that ") and in_words(problem.op, values, path) in reason
+    assert path
+
+
+@pytest.mark.parametrize("problem", [spmm(), sddmm()], ids=OPS)
+def test_the_emulator_gets_few_lanes_and_is_told_so(problem):
+    variant, reason = select(problem, 0)
+    assert variant.subwarp <= 8 and "few lanes" in reason
+
+
+def test_a_kernel_of_one_s_own_gets_the_paper_s_variant():
+    variant, reason = select(spmm(), H200_WARPS, own_kernel=True)
+    assert not variant.in_flight and "a kernel of one's own" in reason
+
+
+WIDE = SpmmVariant(
+    vector=4, items=2, rows_per_block=8, stage=True, sparse_vector=4, prescale=True, uniform_trip=True,
+    in_flight=8, prefetch=True, n_first=True,
+)  # fmt: skip
+
+
+def changes(variant, problem):
+    """{toggle: new value} of what fitting to `problem` changes."""
+    new = fitted(variant, problem)
+    assert new.check(problem) is None
+    return {
+        f.name: getattr(new, f.name) for f in fields(new) if getattr(new, f.name) != getattr(variant, f.name)
+    }
+
+
+@pytest.mark.parametrize(
+    "problem, expected",
+    [
+        (spmm(n=2048), {}),
+        (spmm(n=257), {"vector": 1, "items": 8}),
+        (spmm(n=514), {"vector": 2, "items": 4}),
+        (spmm(n=516, align=8), {"vector": 2, "items": 4}),
+        (spmm(n=128), {"items": 1}),
+        (spmm(n=132), {}),
+        (spmm(n=64), {"items": 1, "subwarp": 16, "rows_per_block": 16, "stage_pad": 4}),
+        (spmm(n=4), {"items": 1, "subwarp": 8, "rows_per_block": 32, "stage_pad": 4}),
+        (spmm(n=1), {"vector": 1, "items": 1}),
+        (spmm(m=8 * 65_536, n=2048), {"n_first": False}),
+    ],
+    ids=[
+        "it fits as it is", "odd rows", "rows of pairs", "aligned to pairs", "one narrow tile", "one tile",
+        "half a warp", "the narrowest tile", "one column", "more blocks of rows than a grid has on y",
+    ],
+)  # fmt: skip
+def test_a_candidate_of_spmm_is_made_to_fit(problem, expected):
+    assert changes(WIDE, problem) == expected
+
+
+def test_more_tiles_of_columns_than_a_grid_has_on_y_are_launched_first():
+    variant = replace(WIDE, n_first=False)
+    assert changes(variant, spmm(m=4, k=1, n=256 * 65_536)) == {"n_first": True}
+
+
+def test_what_no_fitting_makes_legal_is_refused_and_select_takes_another():
+    problem = spmm(k=2**20, n=4096)
+    with pytest.raises(VariantError, match="below 2\\*\\*31"):
+        fitted(WIDE, problem)
+    variant, reason = select(problem, H200_WARPS)
+    assert variant.check(problem) is None and not variant.prescale and "below 2**31" in reason
+
+
+STRIPS = SddmmVariant(
+    vector=4, subwarp=16, tile_nnz=16, rows_per_block=1, split=8, work="strips", reduction="halving",
+    prescale=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "problem, expected",
+    [
+        (sddmm(k=1024), {}),
+        (sddmm(k=256), {"split": 4, "rows_per_block": 2}),
+        (sddmm(k=64), {"split": 1, "rows_per_block": 8}),
+        (sddmm(k=1), {"vector": 1, "split": 1, "rows_per_block": 8}),
+        (sddmm(k=1026), {"vector": 2}),
+        (sddmm(k=1024, align=4), {"vector": 1}),
+        (sddmm(k=1024, n=2**21 + 1), {"prescale": False}),
+    ],
+    ids=[
+        "it fits as it is", "parts of a vector a lane", "no parts", "one product", "rows of pairs",
+        "unaligned", "positions beyond int32",
+    ],
+)  # fmt: skip
+def test_a_candidate_of_sddmm_is_made_to_fit(problem, expected):
+    assert changes(STRIPS, problem) == expected
+
+
+@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("op", OPS)
+def test_every_candidate_agrees_with_float64(op, chunk):
+    assert [str(v) for v in candidates(op)[chunk::4] if not disagreement(v) <= 1] == []
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_candidate_can_be_fitted_to_any_width(op):
+    make, width = {"spmm": (spmm, "n"), "sddmm": (sddmm, "k")}[op]
+    for size in (1, 2, 3, 4, 7, 31, 32, 49, 64, 100, 128, 300, 1024, 4096):
+        problem = make(**{width: size})
+        for variant in candidates(op):
+            assert fitted(variant, problem).check(problem) is None
