@@ -20,8 +20,8 @@ FEATURES = {  # by operation, with what each is in words
 def features(problem, resident_warps):
     """{name: number} of `problem`, on a GPU that holds `resident_warps` (at least 1) at once; see FEATURES.
 
-    Work is measured in what the GPU holds, so that a tree made on one GPU can serve another. A warp of C is 128
-    columns of a row, or as many of several rows where C has 64 columns or fewer. CoV: coefficient of
+    Work is measured in what the GPU holds, so that a tree made on one GPU can serve another. A warp of C is
+    128 columns of a row, or as many of several rows where C has 64 columns or fewer. CoV: coefficient of
     variation, standard deviation / mean.
     """
     p = problem
