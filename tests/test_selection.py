@@ -16,6 +16,7 @@ from sparsekern.selection.candidates import MOST, candidates, read_variants
 from sparsekern.selection.features import FEATURES, features
 from sparsekern.selection.fitting import fitted
 from sparsekern.selection.tree import PATH, Leaf, Split, find, in_words, leaves, trees
+from sparsekern.study import bench_command
 from sparsekern.study.cases import INNER, paper_n
 from sparsekern.study.row_lengths import read_row_lengths
 
@@ -72,6 +73,11 @@ def test_every_candidate_runs_a_problem_of_the_paper(op):
     problems = list(papers_problems(op))
     assert len(problems) == {"spmm": 77, "sddmm": 147}[op]
     assert [format_variant(v) for v in candidates(op) if any(v.check(p) for p in problems)] == []
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_bench_knows_the_candidates_by_that_name(op):
+    assert bench_command.read_variants(op, "candidates") == list(candidates(op))
 
 
 def test_a_line_that_is_no_variant_is_refused_by_number(tmp_path):

@@ -5,13 +5,13 @@ TILE = 16  # nonzeros of a row: what SDDMM takes at a time
 
 FEATURES = {  # by operation, with what each is in words
     "spmm": {
-        "warps": "warps of C, of 128 columns, or of several rows if C has fewer, for each that the GPU holds",
+        "warps": "warps of C per resident warp",
         "longest": "nonzeros in the longest row",
         "cov": "CoV of row lengths",
     },
     "sddmm": {
-        "strips": "strips of 16 nonzeros for each warp that the GPU holds",
-        "k": "inner dimension",
+        "strips": "strips of 16 nonzeros per resident warp",
+        "k": "products in a sum",
         "longest": "nonzeros in the longest row",
     },
 }
@@ -20,8 +20,9 @@ FEATURES = {  # by operation, with what each is in words
 def features(problem, resident_warps):
     """{name: number} of `problem`, on a GPU that holds `resident_warps` (at least 1) at once; see FEATURES.
 
-    Work is measured in what the GPU holds, so that a tree made on one GPU can serve another. CoV: coefficient
-    of variation, standard deviation / mean.
+    Work is measured in what the GPU holds, so that a tree made on one GPU can serve another. A warp of C is
+    128 columns of a row, or as many of several rows where C has 64 columns or fewer. CoV: coefficient of
+    variation, standard deviation / mean.
     """
     p = problem
     if p.op == "spmm":

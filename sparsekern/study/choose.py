@@ -24,9 +24,7 @@ from sparsekern.study.row_lengths import problem_of, read_row_lengths
 from sparsekern.toggles import VariantError
 
 CARRIED = ("gpu", "sms", "date", "commit", "kernels_sha256")  # of a record's provenance, to the trees'
-WARPS_OF_SM = (
-    64  # resident at once: compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
-)
+WARPS_OF_SM = 64  # resident at once, of compute capability 8.0 and 9.0: CUDA C++ Programming Guide
 
 
 @dataclass
@@ -34,8 +32,8 @@ class Study:
     """The problems of one operation, what each candidate costs on them, and the tree made of that.
 
     problems: (matrix, width) of each row of `table`. layers: (problems,) ints: problems of one layer, by name
-    and shape, are look-alikes, whatever their sparsity and pruning method. size: leaves that
-    the tree may have.
+    and shape, are look-alikes, whatever their sparsity and pruning method. size: leaves
+    that the tree may have.
     """
 
     op: str
