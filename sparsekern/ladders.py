@@ -69,8 +69,7 @@ LADDERS = {
         ("in_flight", 8, "roma", "unroll_residue", "uniform_branch"),
         ("prefetch", True),
         ("n_first", True),
-        ("rows_per_block", 64),
-        ("split", 4, "rows_per_block"),
+        ("split", 4),
     ),
     "sddmm": _ladder(
         SddmmVariant(subwarp=1, rows_per_block=32),  # one thread per nonzero
@@ -85,7 +84,6 @@ LADDERS = {
         ("rows_per_block", 8),
         ("tile_nnz", 8),
         ("prescale", True),
-        ("by_column", True),
         ("split", 2),
     ),
 }

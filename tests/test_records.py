@@ -9,6 +9,7 @@ from timings import PROVENANCE, row
 
 from sparsekern.study.arguments import add_bench, add_op
 from sparsekern.study.provenance import PACKAGE, choice_hash, kernel_hash
+from sparsekern.study.bench_command import read_variants
 from sparsekern.study.records import (
     COLUMNS,
     COMMANDS,

@@ -7,6 +7,7 @@ FEATURES = {  # by operation, with what each is in words
     "spmm": {
         "warps": "warps of C per resident warp",
         "longest": "nonzeros in the longest row",
+        "density": "of the elements of A nonzero",
         "cov": "CoV of row lengths",
     },
     "sddmm": {
@@ -28,6 +29,7 @@ def features(problem, resident_warps):
     if p.op == "spmm":
         tile = next((tile for tile in (NARROW, 2 * NARROW) if p.n <= tile), WIDE)
         warps = p.m * -(-p.n // tile) * tile / WIDE
-        return {"warps": warps / resident_warps, "longest": p.rows.longest, "cov": p.rows.cov}
+        rows = {"longest": p.rows.longest, "density": 1 - p.sparsity, "cov": p.rows.cov}
+        return {"warps": warps / resident_warps, **rows}
     strips = p.rows.strips_of(TILE) / resident_warps
     return {"strips": strips, "k": p.k, "longest": p.rows.longest}

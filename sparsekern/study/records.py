@@ -29,9 +29,9 @@ COMMANDS = {  # what makes a record, by study, in the folder that holds data/; {
     "ablation": _bench("--variants ablation --no-baselines"),
     "launch": ("python -m sparsekern.study.launch_cost --out {path}",),
     "ladder": _bench("--variants ladder{sputnik}"),
-    "candidates": tuple(
-        command.replace("LIST", f"sparsekern/selection/{op}.txt")
-        for op, command in zip(("spmm", "sddmm"), _bench("--variants LIST --no-baselines"), strict=True)
+    "candidates": (
+        *_bench("--variants candidates --no-baselines"),
+        _bench("--problems scaling --matrix 8192x2048 --variants candidates --no-baselines")[0],
     ),
     "counters": (
         "python -m sparsekern.study.hardware measure --out {path}.raw",

@@ -6,16 +6,17 @@ kind of problem. Its exit status is 1 if a bar is missed or not measured.
 
 import argparse
 import csv
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import geometric_mean
 
+from sparsekern.selection.tree import PATH as TREES
 from sparsekern.study.compare import FASTEST, against, mean
-from sparsekern.study.records import RESULTS, RecordError, path_of, read
+from sparsekern.study.records import RESULTS, RecordError, path_of, provenance_in, read
 from sparsekern.study.scaling import BAR, tflops_of
 
 SPARSE = 0.75  # sparsity from which on a sparse kernel should pay
@@ -61,6 +62,32 @@ def read_launch(path):
         for line in lines:
             times[line["what"]] = max(times[line["what"]], float(line["time_us"]))
         return dict(times)
+
+
+def read_choices(path):
+    """What `study.choose` found of the record at `path`, by operation, and wrote beside the trees.
+
+    Raises RecordError if the trees were made from a record of another date, commit or kernels.
+    """
+    kept, origin = json.loads(TREES.read_text(encoding="utf-8")), provenance_in(path)
+    differ = [key for key, value in kept["made"].items() if origin.get(key, value) != value]
+    if differ:
+        raise RecordError(
+            f"{path} is not what {TREES.name} was made from, by its {', '.join(differ)}: "
+            f"python -m sparsekern.study.choose {path}"
+        )
+    return kept
+
+
+def _held_out(choices, op):
+    return choices[op]["scores"]["held_out_matrix"]
+
+
+def _rows(path):
+    return read(path).rows
+
+
+READERS = {"launch": read_launch, "candidates": read_choices}  # of studies; the others have rows
 
 
 def _host(times, what, scale=1.0):
@@ -121,8 +148,9 @@ def _goals():
         yield Goal(
             title, bar, aim, "sweep", partial(speed_up, op=op, rival=rival, sparse=sparse, worst=worst)
         )
-    title = "`select` against the best candidate, on matrices not used to make it"
-    yield Goal(title, 0.95, 0.98, "candidates", geometric_mean)
+    for op, name in NAMES.items():
+        title = f"`select` against the best candidate of {name}, on matrices not used to make it"
+        yield Goal(title, 0.95, 0.98, "candidates", partial(_held_out, op=op))
     yield Goal(
         f"SpMM, {BAR[1]}, n = {BAR[2]}, TFLOP/s", 13.5, 15, "scaling", lambda rows: tflops_of(rows, *BAR)
     )
@@ -137,28 +165,17 @@ def _goals():
 GOALS = tuple(_goals())
 
 
-def scores(gpu="nvidia-h200", results=RESULTS, held_out=None):
-    """[`Score`] of GOALS.
-
-    held_out(record), of candidates.csv: for each problem, time of the best candidate / time of what `select`
-    would choose had it been made without the matrix of the problem. None: not known.
-    """
-    return [_score(goal, gpu, results, held_out) for goal in GOALS]
+def scores(gpu="nvidia-h200", results=RESULTS):
+    """[`Score`] of GOALS."""
+    return [_score(goal, gpu, results) for goal in GOALS]
 
 
-def _score(goal, gpu, results, held_out):
+def _score(goal, gpu, results):
     try:
         path = path_of(goal.study, gpu, results)
     except FileNotFoundError:
         return Score(goal, None, f"not measured: no {goal.study}.csv")
-    if goal.study == "launch":
-        return Score(goal, goal.measure(read_launch(path)))
-    record = read(path)
-    if goal.study != "candidates":
-        return Score(goal, goal.measure(record.rows))
-    if held_out is None:
-        return Score(goal, None, "not known: no choice was made without a matrix")
-    return Score(goal, goal.measure(held_out(record)))
+    return Score(goal, goal.measure(READERS.get(goal.study, _rows)(path)))
 
 
 def card(scores):
