@@ -11,7 +11,7 @@ from sparsekern.datasets import ROOT_VARIABLE, dlmc
 from sparsekern.naming import format_variant
 from sparsekern.problem import RowStats
 from sparsekern.selection.candidates import MOST, candidates
-from sparsekern.selection.tree import leaves, trees
+from sparsekern.selection.tree import PATH, leaves, trees, written
 from sparsekern.study import choose
 from sparsekern.study.growing import (
     FEWEST,
@@ -25,7 +25,7 @@ from sparsekern.study.growing import (
     right_size,
     round_between,
 )
-from sparsekern.study.records import Record, RecordError, read, write
+from sparsekern.study.records import Record, RecordError, load, read, write
 from sparsekern.study.row_lengths import read_row_lengths, row_lengths
 
 H200 = {**PROVENANCE, "gpu": "NVIDIA H200", "sms": "132"}
@@ -277,3 +277,10 @@ def test_the_row_lengths_that_are_kept_are_those_of_the_matrices(tmp_path):
     some = [layer for layer in dlmc() if layer.name in kept]
     path.write_text(row_lengths(some))
     assert some and read_row_lengths(path) == {layer.name: kept[layer.name] for layer in some}
+
+
+@pytest.mark.parametrize("op", ["spmm", "sddmm"])
+def test_the_trees_and_their_scores_are_made_of_the_committed_record_and_nothing_else(op):
+    kept = json.loads(PATH.read_text())[op]
+    made = choose.study(op, load("candidates"), read_row_lengths())
+    assert written(made.tree) == kept["tree"] and made.scores == kept["scores"]
