@@ -57,15 +57,14 @@ def _first_legal(variant, problem, rows, choices):
     """`variant` with the first of `choices`, each {toggle: value}, that runs `problem`, in blocks of `rows`
     rows, or of fewer if need be. Raises VariantError, with the last refusal, if there is none.
     """
-    rows = min(rows, 64)
-    while rows:
+    sizes = type(variant).__dataclass_fields__["rows_per_block"].metadata["choices"]
+    for size in sorted({size for size in sizes if size <= max(rows, 1)}, reverse=True):
         for changes in choices:
             try:
-                found = replace(variant, rows_per_block=rows, **changes)
+                found = replace(variant, rows_per_block=size, **changes)
                 refusal = found.check(problem)
             except VariantError as error:
                 refusal = str(error)
             if not refusal:
                 return found
-        rows //= 2
     raise VariantError(refusal)

@@ -70,7 +70,7 @@ def find(tree, values):
 
 
 def in_words(op, values, path):
-    """What was asked on the way, with the numbers: "0.12 (below 0.15) strips of 128 columns for ..."."""
+    """What was asked on the way, with the numbers: "31 (at least 0.6) warps of C per resident warp, ..."."""
     return ", ".join(
         f"{values[name]:.3g} ({_bounds(*bounds)}) {FEATURES[op][name]}" for name, bounds in path.items()
     )
