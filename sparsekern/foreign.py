@@ -67,7 +67,7 @@ class _CuPy(_Kind):
         return cupyx is not None and cupyx.issparse(a)
 
     def like(self, a, values):
-        with a.data.device:  # to which it copies
+        with CUPY.on_device(a.data.data.device_id):  # to which it copies
             return a._with_data(values)  # the constructor would wait for the device, to look at `indptr`
 
 
