@@ -6,8 +6,9 @@ SciPy, CuPy and PyTorch each keep CSR as row offsets, columns and values, under 
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from functools import cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -99,14 +100,18 @@ KINDS = (_SciPy(), _CuPy(), _Torch())
 _known = {}  # id of a foreign matrix -> `_Known`
 
 
-class _Known(NamedTuple):
+@dataclass(eq=False)
+class _Known:
     """What is remembered of a foreign matrix."""
 
     matrix: Any  # weak reference
     kind: _Kind
     parts: tuple  # (offsets, columns): held, lest their memory is handed out again, whose address tells them
-    memory: list
     topology: Topology
+
+    @cached_property
+    def memory(self):
+        return [*map(self.kind.memory, self.parts)]
 
 
 def as_csr(a, name="a"):
@@ -256,7 +261,7 @@ def _wrapped(name, a, kind, parts):
 def _remember(a, kind, parts, topology):
     key, parts = id(a), parts[:2]
     matrix = weakref.ref(a, lambda _: _known.pop(key, None))
-    _known[key] = _Known(matrix, kind, parts, [*map(kind.memory, parts)], topology)
+    _known[key] = _Known(matrix, kind, parts, topology)
 
 
 def _narrow(columns, k):
