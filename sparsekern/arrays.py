@@ -104,9 +104,13 @@ class View:
 
     def _span(self):
         """(first address, first one past the last) of the elements, of which there are some."""
-        steps = [(length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True)]
-        below = sum(step for step in steps if step < 0)
-        return self.address + below, self.address + sum(steps) - below + self.itemsize
+        first = last = self.address
+        for length, stride in zip(self.shape, self.strides, strict=True):
+            if stride < 0:
+                first += (length - 1) * stride
+            else:
+                last += (length - 1) * stride
+        return first, last + self.itemsize
 
     def _bounds(self):
         """The same addresses as a NumPy array, whose memory nobody touches: it may be a device's."""

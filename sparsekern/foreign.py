@@ -6,8 +6,9 @@ SciPy, CuPy and PyTorch each keep CSR as row offsets, columns and values, under 
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from functools import cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -67,7 +68,7 @@ class _CuPy(_Kind):
         return cupyx is not None and cupyx.issparse(a)
 
     def like(self, a, values):
-        with a.data.device:  # to which it copies
+        with CUPY.on_device(a.data.data.device_id):  # to which it copies
             return a._with_data(values)  # the constructor would wait for the device, to look at `indptr`
 
 
@@ -87,26 +88,30 @@ class _Torch(_Kind):
         return a.crow_indices(), a.col_indices(), a.values()
 
     def memory(self, part):  # a new tensor each time, so this is asked at every call
-        return part.data_ptr(), part.shape, part.stride(), part.dtype, part.device
+        return part.data_ptr(), part.shape, part.stride(), part.dtype, part.get_device()
 
     def like(self, a, values):
-        torch = sys.modules["torch"]
-        parts = a.crow_indices(), a.col_indices(), values
-        return torch.sparse_csr_tensor(*parts, tuple(a.shape), check_invariants=False)  # once is enough
+        torch, known = sys.modules["torch"], _known_of(a)
+        parts = self.parts(a) if known is None else known.parts
+        return torch.sparse_csr_tensor(*parts[:2], values, a.shape, check_invariants=False)  # once is enough
 
 
 KINDS = (_SciPy(), _CuPy(), _Torch())
 _known = {}  # id of a foreign matrix -> `_Known`
 
 
-class _Known(NamedTuple):
+@dataclass(eq=False)
+class _Known:
     """What is remembered of a foreign matrix."""
 
     matrix: Any  # weak reference
     kind: _Kind
     parts: tuple  # (offsets, columns): held, lest their memory is handed out again, whose address tells them
-    memory: list
     topology: Topology
+
+    @cached_property
+    def memory(self):
+        return [*map(self.kind.memory, self.parts)]
 
 
 def as_csr(a, name="a"):
@@ -147,8 +152,9 @@ def like(a, topology, values):
         return Csr(topology, values)
     kind = _kind_of("topology", a)
     result = kind.like(a, values)
-    if tuple(kind.parts(result)[1].shape) == (topology.stored,):  # as it is, unless SciPy has cut it
-        _remember(result, kind, topology)
+    parts = kind.parts(result)
+    if tuple(parts[1].shape) == (topology.stored,):  # as it is, unless SciPy has cut it
+        _remember(result, kind, parts, topology)
     return result
 
 
@@ -159,7 +165,11 @@ def library_of(a):
 
 def place_of(a):
     """A `View` that tells where the matrix `a` lies; None for a `Topology` or `Csr`, which is anywhere."""
-    return None if isinstance(a, (Topology, Csr)) else view("a", _kind_of("a", a).parts(a)[0])
+    if isinstance(a, (Topology, Csr)):
+        return None
+    known = _known_of(a)
+    parts = known.parts if known is not None else _kind_of("a", a).parts(a)
+    return view("a", parts[0])
 
 
 def check_sparse_first(name, first, other_name, other):
@@ -244,14 +254,14 @@ def _wrapped(name, a, kind, parts):
     # Copies, so that nobody's edit in place reaches results that share the topology.
     columns = _narrow(to_host("columns", columns), a.shape[1]).copy()
     topology = Topology(to_host("offsets", offsets).copy(), columns, tuple(a.shape))
-    _remember(a, kind, topology)
+    _remember(a, kind, parts, topology)
     return topology
 
 
-def _remember(a, kind, topology):
-    key, parts = id(a), kind.parts(a)[:2]
+def _remember(a, kind, parts, topology):
+    key, parts = id(a), parts[:2]
     matrix = weakref.ref(a, lambda _: _known.pop(key, None))
-    _known[key] = _Known(matrix, kind, parts, [*map(kind.memory, parts)], topology)
+    _known[key] = _Known(matrix, kind, parts, topology)
 
 
 def _narrow(columns, k):

@@ -6,6 +6,7 @@ None but NumPy is imported here: whoever passes an array has done that.
 
 import sys
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +14,18 @@ import numpy as np
 from sparsekern.arrays import View
 
 FLOAT32 = "float32"
+_HERE = nullcontext()
 _name_of = lru_cache(maxsize=64)(str)  # of a dtype; str itself takes as long as all else about a view
+
+
+@lru_cache(maxsize=64)
+def _tensor_dtype(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+@lru_cache(maxsize=256)
+def _in_bytes(strides, size):
+    return tuple(size * stride for stride in strides)
 
 
 class Library(ABC):
@@ -33,6 +45,10 @@ class Library(ABC):
     @abstractmethod
     def new(self, shape, device, zero=False):
         """A new float32 array there, of zeros if asked for."""
+
+    def address(self, x):
+        """The address of its array `x`."""
+        return self.view("x", x).address
 
     @abstractmethod
     def contiguous(self, name, x):
@@ -83,11 +99,16 @@ class _CuPy(Library):
 
     def new(self, shape, device, zero=False):
         cupy = sys.modules["cupy"]
-        make = cupy.zeros if zero else cupy.ndarray
-        if cupy.cuda.runtime.getDevice() == device:  # to enter it again would take as long as all else here
-            return make(shape, np.float32)
-        with cupy.cuda.Device(device):
-            return make(shape, np.float32)
+        with self.on_device(device):
+            return (cupy.zeros if zero else cupy.ndarray)(shape, np.float32)
+
+    def on_device(self, device):
+        """A `with` block in which a device is CuPy's current one."""
+        cuda = sys.modules["cupy"].cuda  # to enter the current one would take as long as all else in `new`
+        return _HERE if cuda.runtime.getDevice() == device else cuda.Device(device)
+
+    def address(self, x):
+        return x.data.ptr
 
     def contiguous(self, name, x):
         with x.device:
@@ -106,24 +127,30 @@ class _Torch(Library):
         return torch is not None and isinstance(x, torch.Tensor)
 
     def view(self, name, x):
-        check_no_gradient(name, x)
-        torch, device = sys.modules["torch"], x.device
-        if x.layout is not torch.strided:
+        if x.layout is not sys.modules["torch"].strided:
             raise TypeError(f"{name} is a tensor of layout {x.layout}; it must be dense: {name}.to_dense()")
-        if device.type not in ("cpu", "cuda"):
-            raise TypeError(f"{name} is on {device}; it must be on the CPU or a CUDA device")
+        if not (x.is_cuda or x.is_cpu):
+            raise TypeError(f"{name} is on {x.device}; it must be on the CPU or a CUDA device")
         if x.requires_grad:
+            check_no_gradient(name, x)
             x = x.detach()
         is_copy = x.is_neg()  # a lazy negation: a result written to what it resolves to would be lost
         if is_copy:
             x = x.resolve_neg()
-        size, memory, on_host = x.element_size(), x.untyped_storage(), device.type == "cpu"
+        address, shape, size, dtype = x.data_ptr(), tuple(x.shape), x.element_size(), _tensor_dtype(x.dtype)
+        if x.is_contiguous() and shape and shape[0] != 1:  # nobody reads on: see `View.facts`
+            end = address + size * x.numel()
+        else:
+            memory = x.untyped_storage()  # an object made for it
+            end = memory.data_ptr() + memory.nbytes()
         return View(
-            self, x.numpy() if on_host and x.dtype is torch.float32 else x, x.data_ptr(), tuple(x.shape),
-            tuple(size * s for s in x.stride()), _name_of(x.dtype).removeprefix("torch."), size,
-            memory.data_ptr() + memory.nbytes(), device=None if on_host else device.index,
+            self, x.numpy() if x.is_cpu and dtype == FLOAT32 else x, address, shape,
+            _in_bytes(x.stride(), size), dtype, size, end, device=x.get_device() if x.is_cuda else None,
             writeable=not is_copy,
         )  # fmt: skip
+
+    def address(self, x):
+        return x.data_ptr()
 
     def new(self, shape, device, zero=False):
         torch = sys.modules["torch"]
@@ -135,7 +162,7 @@ class _Torch(Library):
         return torch.as_tensor(x).clone(memory_format=torch.contiguous_format)
 
     def stream(self, device):
-        return sys.modules["torch"].cuda.current_stream(device).cuda_stream
+        return sys.modules["torch"]._C._cuda_getCurrentRawStream(device)  # as Triton does: no object is made
 
 
 class _Protocol(Library):

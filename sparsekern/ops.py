@@ -3,7 +3,6 @@
 from functools import lru_cache, partial
 from inspect import signature
 
-from sparsekern.arrays import View
 from sparsekern.foreign import as_topology, check_sparse_first, library_of, like, parts_of, place_of
 from sparsekern.formats import MOST_PLANS
 from sparsekern.kernels import make_sddmm, make_spmm
@@ -57,12 +56,11 @@ def sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, backen
     Returns a matrix of the type of `topology` with the same structure; for a `Topology` a `Csr`. Place,
     stream and errors are those of `spmm`.
     """
-    plan, t, (lhs, rhs), result = _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)
+    plan, t, inputs, seen = _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend)
     library = library_of(topology)
-    if out is None:
-        out = result = plan.new_output(library or rhs.library, rhs.device)
-    plan.run((lhs, rhs), result)
-    values = result.array if library is NUMPY and isinstance(result, View) else out
+    values = plan.run(inputs, seen, library=library)
+    if out is not None:
+        values = seen.array if library is NUMPY else out
     return like(topology, t, values)
 
 

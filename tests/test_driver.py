@@ -33,7 +33,9 @@ class OnDevice:
 class FakeDriver:
     """What `Launch` needs of the driver. launches: what each got, its parameters read as a GPU would."""
 
-    CUfunction, CUresult = driver.driver.CUfunction, driver.driver.CUresult
+    CUfunction, CUresult, CUstream = (
+        getattr(driver.driver, f"CU{x}") for x in ("function", "result", "stream")
+    )
 
     def __init__(self, monkeypatch, widths, status=driver.SUCCESS):
         self.widths, self.status, self.launches, self.cooperative = widths, status, [], 0
@@ -45,7 +47,7 @@ class FakeDriver:
         time.sleep(0)  # another thread's turn, which the driver gives too
         pointers = (ctypes.c_void_p * len(self.widths)).from_address(parameters)
         read = [ctypes.string_at(p, width) for p, width in zip(pointers, self.widths, strict=True)]
-        self.launches.append((int(function), tuple(sizes), stream, read))
+        self.launches.append((int(function), tuple(sizes), int(stream), read))
         return (self.status,)
 
     def cuLaunchCooperativeKernel(self, function, *arguments):
@@ -131,12 +133,22 @@ def test_a_launch_rewrites_addresses_and_nothing_else(monkeypatch):
     assert [int.from_bytes(after[i], "little") for i in positions] == [2**40, 2**41, 2**42]
 
 
+def test_each_launch_goes_to_the_stream_of_its_call(monkeypatch):
+    fake = FakeDriver(monkeypatch, [8])
+    launch = driver.Launch("a kernel", compiled(), (1, 1, 1), (32, 1), [1])
+    streams = [0, 0, 7, 7, 0, 2**40]
+    for stream in streams:
+        launch([], stream)
+    assert [stream for *_, stream, _ in fake.launches] == streams
+
+
 def test_a_call_with_another_number_of_operands_is_refused(monkeypatch):
     _, packed, _ = arguments_of("spmm")
     fake = FakeDriver(monkeypatch, [])
     launch = driver.Launch("a kernel", compiled(), (1, 1, 1), (32, 1), packed)
-    with pytest.raises(TypeError, match="a kernel takes 3 operands; it got 2"):
-        launch([1, 2], 0)
+    for count in (2, 4):
+        with pytest.raises(TypeError, match=f"a kernel takes 3 operands; it got {count}"):
+            launch([1] * count, 0)
     assert not fake.launches
 
 
@@ -207,7 +219,9 @@ class Device:
 @pytest.mark.parametrize("current, entered", [(7, 0), (8, 1), (0, 1), (None, 1)])
 def test_a_device_is_entered_unless_its_context_is_the_current_one(current, entered, monkeypatch):
     context = None if current is None else driver.driver.CUcontext(current)
-    fake = SimpleNamespace(cuCtxGetCurrent=lambda: (driver.SUCCESS, context))
+    fake = SimpleNamespace(
+        cuCtxGetCurrent=lambda: (driver.SUCCESS, context), CUcontext=driver.driver.CUcontext
+    )
     gpus = [Device(5), Device(driver.driver.CUcontext(7))]
     monkeypatch.setattr(driver, "driver", fake)
     monkeypatch.setattr(driver.cuda, "gpus", gpus)

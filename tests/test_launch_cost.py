@@ -72,6 +72,20 @@ def test_a_time_is_the_median_over_batches_and_waiting_in_between_is_not_in_it(m
     assert spread == pytest.approx((9 - 1) / 2)
 
 
+def test_calls_that_wake_up_the_machine_are_not_in_the_time(monkeypatch):
+    clock = [0.0]
+    costs = iter([7.0, *[0.5] * 6, *[3e-6] * 4])  # two batches with their waits last for five seconds
+    monkeypatch.setattr(launch_cost, "perf_counter", lambda: clock[0])
+
+    def call():
+        clock[0] += next(costs)
+
+    def synchronize():
+        clock[0] += 1.0
+
+    assert host_time(call, synchronize, batches=2, calls=2, settle=5.5) == pytest.approx((3.0, 0.0))
+
+
 def test_a_cpu_has_the_name_that_linux_gives_it_or_some_other(tmp_path, monkeypatch):
     info = tmp_path / "cpuinfo"
     monkeypatch.setattr(launch_cost, "CPU_INFO", info)
@@ -100,6 +114,7 @@ def test_every_variant_that_is_compiled_anew_fits_the_problem():
 def test_all_that_is_recorded_can_be_measured(path, cupy, monkeypatch):
     monkeypatch.setattr(launch_cost, "BATCHES", 2)
     monkeypatch.setattr(launch_cost, "CALLS", 2)
+    monkeypatch.setattr(launch_cost, "SETTLE", 0.0)
     monkeypatch.setattr(launch_cost, "NEW", 1)
     launch_cost.compile_kernel.cache_clear()  # of what other tests have compiled
     launch_cost.main(["--out", str(path)])

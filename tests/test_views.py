@@ -89,6 +89,35 @@ def test_a_view_of_a_wider_array_may_read_its_padding_up_to_the_end_of_its_memor
     assert view("x", np.lib.stride_tricks.as_strided(padded, (6, 8), (32, 4))).reach(8) == 48
 
 
+PARTS_OF_BOTH = {  # what NumPy and PyTorch say in the same words
+    "whole": lambda x: x,
+    "rows": lambda x: x[2:5],
+    "left columns": lambda x: x[:, :3],
+    "inner columns": lambda x: x[1:3, 2:6],
+    "transposed": lambda x: x.T,
+    "every other row": lambda x: x[::2],
+    "one row": lambda x: x[3:4],
+    "part of one row": lambda x: x[3:4, 1:4],
+    "one column": lambda x: x[:, 3:4],
+    "one element": lambda x: x[5:, 7:],
+    "no rows": lambda x: x[:0],
+    "no columns": lambda x: x[:, :0],
+    "a row": lambda x: x[2],
+    "part of a row": lambda x: x[2, 3:],
+    "a column": lambda x: x[:, 2],
+    "a scalar": lambda x: x[2, 2, ...],
+}
+
+
+@pytest.mark.parametrize("name", PARTS_OF_BOTH)
+def test_a_plan_reads_of_a_tensor_what_it_reads_of_an_array(name, torch):
+    part, x = PARTS_OF_BOTH[name], dense(6, 8)
+    array, tensor = view("x", part(x)), view("x", part(torch.from_numpy(x)))
+    assert tensor.facts[1:] == array.facts[1:] or not array.size  # but for the library
+    if len(array.shape) == 2:
+        assert readable(tensor) == readable(array)
+
+
 def test_a_tensor_that_is_part_of_another_may_read_its_padding_too(torch):
     padded = torch.zeros(6, 8)
     assert view("x", padded[:, :5]).reach(8) == 48

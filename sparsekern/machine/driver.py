@@ -36,10 +36,13 @@ class Launch:
     def __init__(self, name, compiled, grid, block, arguments):
         self.name, self.grid, self.block = name, grid, block
         self._alive = compiled, arguments
-        words, self._operands = pack(arguments)
+        words, operands = pack(arguments)
         self._words = (ctypes.c_int64 * len(words))(*words)
-        first, size = ctypes.addressof(self._words), ctypes.sizeof(ctypes.c_int64)
-        self._pointers = (ctypes.c_void_p * len(words))(*range(first, first + size * len(words), size))
+        self._addresses = (ctypes.c_int64 * len(operands))()  # side by side, to be written at one go
+        places = [*_places(self._words)]
+        for operand, place in zip(operands, _places(self._addresses), strict=True):
+            places[operand] = place
+        self._pointers = (ctypes.c_void_p * len(words))(*places)
         sizes = (*grid, *(1,) * (3 - len(grid)), *block, *(1,) * (3 - len(block)))
         function = driver.CUfunction(int(compiled.library.get_cufunc().handle))
         self._before = (function, *sizes, 0)  # no dynamic shared memory
@@ -47,16 +50,18 @@ class Launch:
         self._queue = driver.cuLaunchCooperativeKernel
         if not compiled.cooperative:
             self._queue, self._after = driver.cuLaunchKernel, (*self._after, 0)  # and nothing extra
+        self._stream = None  # of the last call
         self._lock = Lock()  # the driver copies the parameters before it returns
 
     def __call__(self, addresses, stream):
-        if len(addresses) != len(self._operands):
-            raise TypeError(f"{self.name} takes {len(self._operands)} operands; it got {len(addresses)}")
-        words = self._words
+        if len(addresses) != len(self._addresses):
+            raise TypeError(f"{self.name} takes {len(self._addresses)} operands; it got {len(addresses)}")
         with self._lock:
-            for position, address in zip(self._operands, addresses, strict=True):
-                words[position] = address
-            (status,) = self._queue(*self._before, stream, *self._after)
+            self._addresses[:] = addresses
+            if stream != self._stream:
+                self._arguments = *self._before, driver.CUstream(stream), *self._after
+                self._stream = stream
+            (status,) = self._queue(*self._arguments)
         if status != SUCCESS:
             raise RuntimeError(
                 f"{self.name} could not be launched on a grid of {self.grid} blocks of {self.block} threads: "
@@ -85,21 +90,32 @@ def pack(arguments):
     return words, operands
 
 
+def _places(array):
+    """The address of each element of a ctypes array."""
+    first, size = ctypes.addressof(array), ctypes.sizeof(array)
+    return range(first, first + size, ctypes.sizeof(array._type_))
+
+
 def address_of(x):
     """The address of a device array, or the one that it is."""
     return x if isinstance(x, int) else x.__cuda_array_interface__["data"][0]
 
 
 def on_device(number):
-    """A `with` block in which CUDA device `number` is the current one; it costs nothing if it is already."""
+    """A `with` block in which CUDA device `number` is the current one; it costs little if it is already."""
+    return _HERE if is_current(number) else cuda.gpus[number]
+
+
+def is_current(number):
+    """Whether CUDA device `number`, in the context that everybody uses, is the current one of this thread."""
     _, context = driver.cuCtxGetCurrent()
-    return _HERE if context is not None and int(context) == _primary(number) else cuda.gpus[number]
+    return context == _primary(number)
 
 
 @cache
 def _primary(number):
-    """The handle of the context that everybody uses on a device."""
-    return int(cuda.gpus[number].get_primary_context().handle)
+    """The context that everybody uses on a device."""
+    return driver.CUcontext(int(cuda.gpus[number].get_primary_context().handle))
 
 
 def wait(stream, other):

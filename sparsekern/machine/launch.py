@@ -1,7 +1,7 @@
 """From a kernel factory to a launch: the compile cache, and plans."""
 
 from abc import ABC, abstractmethod
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -77,10 +77,8 @@ class Plan(ABC):
         self.on_device, self._fit = None, None  # facts of the last operands that passed the checks
         if backend == "cuda":
             with cuda.gpus[device]:
-                self.on_device = tuple(
-                    topology.derive((key, device), lambda array=array: _driver().uploaded(array))
-                    for key, array in keyed
-                )
+                copy = _driver().uploaded
+                self.on_device = tuple(topology.derive((key, device), partial(copy, x)) for key, x in keyed)
 
     @abstractmethod
     def _structure(self, topology):
@@ -104,18 +102,20 @@ class Plan(ABC):
         result = self.run(inputs, seen, stream)
         return result if out is None else out
 
-    def run(self, inputs, out=None, stream=None):
-        """The same for `View`s that are known to fit: nothing is checked. Returns `out`, or the new array."""
-        result = self.new_output(inputs[-1].library, inputs[-1].device) if out is None else out
-        views = (*inputs, view("out", result))
+    def run(self, inputs, out=None, stream=None, library=None):
+        """The same for `View`s that fit: nothing is checked. Returns `out`, or a new array of `library`."""
+        last, library = inputs[-1], library or inputs[-1].library
+        result = self.new_output(library, last.device) if out is None else out
         if 0 in self.grid:
             return result
         if self.backend == "emulator":
-            self._emulate(*views)
-        elif views[-1].device is None:
-            self._through_device(*views)
+            self._emulate(*inputs, view("out", result))
+        elif last.device is None:
+            self._through_device(*inputs, view("out", result))
+        elif out is None:
+            self._launch_on(stream, inputs, library, library.address(result), new=True)
         else:
-            self._launch_on(stream, views, new=out is None)
+            self._launch_on(stream, inputs, out.library, out.address, new=False)
         return result
 
     def count(self, *inputs, out=None):
@@ -132,9 +132,14 @@ class Plan(ABC):
         refuses. An empty problem queues nothing.
         """
         driver = _driver()
-        if 0 not in self.grid:
-            with driver.on_device(self.device):
-                self._launch([driver.address_of(x) for x in operands], driver.handle_of(stream))
+        if 0 in self.grid:
+            return
+        if driver.is_current(self.device):
+            addresses = [x if type(x) is int else driver.address_of(x) for x in operands]
+            self._launch(addresses, driver.handle_of(stream))
+        else:
+            with cuda.gpus[self.device]:
+                self.launch(*operands, stream=stream)
 
     @cached_property
     def function(self):
@@ -163,9 +168,8 @@ class Plan(ABC):
     def _checked(self, inputs, out):
         """(views of the inputs, view of `out` or None), which fit."""
         if len(inputs) != len(self.inputs):
-            raise TypeError(
-                f"a plan of {self.problem.op} takes {', '.join(self.inputs)}; it got {len(inputs)}"
-            )
+            names = ", ".join(self.inputs)
+            raise TypeError(f"a plan of {self.problem.op} takes {names}; it got {len(inputs)}")
         views = [float32_view(name, x) for name, x in zip(self.inputs, inputs, strict=True)]
         seen = None if out is None else float32_view("out", out)
         given = views if out is None else [*views, seen]
@@ -211,10 +215,8 @@ class Plan(ABC):
     def flat(self, *operands):
         """Inputs, and the output if there is one, as the one-dimensional arrays that the kernel gets."""
         names = (*self.inputs, "out")[: len(operands)]
-        return [
-            float32_view(name, x).flat(self.layouts[name][1].reach)
-            for name, x in zip(names, operands, strict=True)
-        ]
+        views = map(float32_view, names, operands)
+        return [x.flat(self.layouts[name][1].reach) for name, x in zip(names, views, strict=True)]
 
     @property
     def result_size(self):
@@ -238,20 +240,20 @@ class Plan(ABC):
             self.launch(*map(_driver().to_device, inputs), result)
             self._copy_out(result.copy_to_host(), views[-1])
 
-    def _launch_on(self, stream, views, new):
-        driver, (last, out) = _driver(), views[-2:]
+    def _launch_on(self, stream, inputs, library, address, new):
+        driver, host = _driver(), inputs[-1].library
         with driver.on_device(self.device):
             before = after = ()
             if stream is None:  # after all that the libraries have queued, and before what they queue next
-                stream = last.library.stream(self.device)
-                others = {x.library for x in views if x.library is not last.library}
-                before = after = [library.stream(self.device) for library in others]
+                stream = host.stream(self.device)
+                others = {library, *[x.library for x in inputs]} - {host}
+                before = after = [other.stream(self.device) for other in others]
             else:  # in the hands of the caller; but the memory of a new output may still be in use
                 stream = driver.handle_of(stream)
-                before = [out.library.stream(self.device)] if new else ()
+                before = [library.stream(self.device)] if new else ()
             for other in before:
                 driver.wait(stream, other)
-            self._launch([x.address for x in views], stream)
+            self._launch([*[x.address for x in inputs], address], stream)
             for other in after:
                 driver.wait(other, stream)
 

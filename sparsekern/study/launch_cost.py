@@ -1,8 +1,12 @@
 """What a call costs the host: `python -m sparsekern.study.launch_cost --out PATH`, on a GPU.
 
-Times are of the host alone: calls are queued one behind the other, and the GPU is waited for between
-batches. The problem is small, so that it keeps up, and a batch is short, so that no queue fills. Only the
-first call of a variant is timed up to the end of its kernel: plan, copies, compilation, loading, launch.
+Times are of the host alone, of a caller in a steady loop: calls are queued one behind the other, after as
+many, not timed, as wake up CPU and GPU, and the GPU is waited for between batches. A batch is shorter than
+the queue of launches (about 1000), and the problem so small that a GPU is through with its kernel before the
+host has queued the next: where the GPU is slower, a call ends by waiting for it, and that is what one times.
+
+Only the first call of a variant is timed up to the end of its kernel: plan, copies, compilation, loading,
+launch.
 """
 
 import argparse
@@ -30,12 +34,14 @@ from sparsekern.naming import format_variant
 from sparsekern.ops import plan_spmm, sddmm, spmm
 from sparsekern.study.records import Record, RecordError
 
-SIZE, SPARSITY, WIDTH = 512, 0.9, 64  # of the square matrix, and columns of the dense operands
-BATCHES, CALLS = 40, 200
+SIZE, SPARSITY, WIDTH = 64, 0.9, 64  # of the square matrix, and columns of the dense operands
+BATCHES, CALLS = 60, 300
+SETTLE = 0.3  # seconds of calls before those that are timed
 NEW = 4  # steps of each ladder, from its last, that are compiled
 FIRST = "first call of a new variant"
 METHOD = (
-    f"of the host, for one call; median over {BATCHES} batches of {CALLS}, the GPU waited for in between; "
+    f"of the host, for one call; median over {BATCHES} batches of {CALLS}, the GPU waited for in between, "
+    f"after {SETTLE} s of such calls; "
     "first call: once, with plan, copies of the structure, compilation (nothing cached), loading and kernel"
 )
 NUMBERS = {"time_us": (float, 0), "spread": (float, 0), "calls": (int, 1)}  # column: (type, least)
@@ -59,19 +65,24 @@ class Cost:
 COLUMNS = tuple(f.name for f in fields(Cost))
 
 
-def host_time(call, synchronize, batches, calls):
+def host_time(call, synchronize, batches, calls, settle=0.0):
     """(median, interquartile range / median) over batches of the microseconds that one `call()` takes.
 
-    synchronize: waits for the GPU; not timed.
+    synchronize: waits for the GPU; not timed. settle: for how many seconds to go on so before time counts.
     """
-    call()  # compiles, and fills caches
-    times = []
-    for _ in range(batches):
+
+    def batch():
         synchronize()
         start = perf_counter()
         for _ in range(calls):
             call()
-        times.append((perf_counter() - start) / calls * 1e6)
+        return (perf_counter() - start) / calls * 1e6
+
+    call()  # compiles, and fills caches
+    settled = perf_counter() + settle
+    while perf_counter() < settled:
+        batch()
+    times = [batch() for _ in range(batches)]
     synchronize()
     low, _, high = quantiles(times, n=4)
     return median(times), (high - low) / median(times)
@@ -87,7 +98,8 @@ def measure():
     for library, calls in CALLS_OF.items():
         if find_spec(library):
             for what, call in calls(a.to_scipy(), *dense):
-                yield Cost(what, *host_time(call, cuda.synchronize, BATCHES, CALLS), BATCHES * CALLS, problem)
+                time = host_time(call, cuda.synchronize, BATCHES, CALLS, SETTLE)
+                yield Cost(what, *time, BATCHES * CALLS, problem)
     for op, variant, us in first_calls(a, *dense):
         yield Cost(FIRST, us, 0.0, 1, f"{op} {problem}, {format_variant(variant)}")
 
