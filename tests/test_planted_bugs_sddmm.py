@@ -125,11 +125,12 @@ STAGED_BARRIER = "cuda.syncwarp(mask)"
     [
         (
             replace(BEST, work="grid"),
-            "FULL_MASK if STRIPS else SUBWARP_MASK",
+            "FULL_MASK if TOGETHER else SUBWARP_MASK",
             "FULL_MASK if True else SUBWARP_MASK",
         ),
-        (BOUNDED, "FULL_MASK if STRIPS else SUBWARP_MASK", "FULL_MASK if True else SUBWARP_MASK"),
-        (BEST, "if STRIPS or count > 0:", "if count > 0:"),  # the last warp of a list is half empty
+        (BOUNDED, "FULL_MASK if TOGETHER else SUBWARP_MASK", "FULL_MASK if True else SUBWARP_MASK"),
+        (replace(BEST, tile_nnz=32), "FULL_MASK if TOGETHER else", "FULL_MASK if True else"),
+        (BEST, "if TOGETHER or count > 0:", "if count > 0:"),  # the last warp of a list is half empty
     ],
     ids=lambda value: getattr(value, "work", ""),
 )
@@ -165,7 +166,7 @@ def test_under_the_full_mask_of_a_list_it_is_a_wrong_result(reduction, old, new)
     "variant, old, new, mask, lane",
     [
         (BOUNDED, "FULL_MASK >> (32 - SUBWARP)", "FULL_MASK >> (33 - SUBWARP)", "0x0000007f", 7),
-        (BEST, "FULL_MASK if STRIPS", "FULL_MASK >> 1 if STRIPS", "0x7fffffff", 31),
+        (BEST, "FULL_MASK if TOGETHER", "FULL_MASK >> 1 if TOGETHER", "0x7fffffff", 31),
     ],
     ids=lambda value: getattr(value, "work", ""),
 )
