@@ -17,6 +17,7 @@ from sparsekern.machine.trace import Cost, Kind, Trace
 from sparsekern.study import counters
 from sparsekern.study.counters import Counters, Range, count, plan, timeline
 from sparsekern.study.gpus import GPUS
+from sparsekern.study.work import work_of
 from sparsekern.toggles import VariantError
 from sparsekern.variants import SddmmVariant, SpmmVariant
 
@@ -612,6 +613,20 @@ def test_prescale_of_sddmm_changes_no_access():
     assert sddmm(EVEN, 16, STRIPS, prescale=True).counts == sddmm(EVEN, 16, STRIPS).counts
 
 
+def test_by_column_leaves_the_instructions_and_makes_strips_share_rows_of_rhs():
+    a, listed = with_row_lengths([32] * 32, 64), replace(STRIPS, work="strips", rows_per_block=16)
+    by_row, by_column = (replace(listed, by_column=on) for on in (False, True))
+    before, after = (sddmm(a, 16, variant) for variant in (by_row, by_column))
+    assert before.of("rhs")["instructions"] == after.of("rhs")["instructions"]
+    assert before.of("rhs")["lanes"] == after.of("rhs")["lanes"]
+    # strips of one warp are of different rows now, and some lanes read the same sectors
+    assert after["global load sectors"].low < 0.95 * before["global load sectors"].low
+    problem = plan("sddmm", a, 16, listed)[0].problem
+    first_reads = [work_of(a.topology, problem, variant).l2_bytes for variant in (by_row, by_column)]
+    # of 16 strips of 8 in a block: four whole rows, or a quarter of 16 rows, which is 16 columns or some more
+    assert first_reads[1] < first_reads[0] / 1.5
+
+
 def test_every_toggle_has_its_test_here():
     """A toggle that is added to a variant is to be added here."""
     spmm_toggles = {"vector", "subwarp", "items", "rows_per_block", "stage", "tile_k", "stage_pad"}
@@ -620,4 +635,5 @@ def test_every_toggle_has_its_test_here():
     spmm_toggles |= {"in_flight", "prefetch", "n_first"}
     assert {f.name for f in fields(SpmmVariant)} == spmm_toggles
     sddmm_toggles = {"vector", "subwarp", "tile_nnz", "rows_per_block", "bundle", "bin", "work"}
-    assert {f.name for f in fields(SddmmVariant)} == sddmm_toggles | {"reduction", "split", "prescale"}
+    sddmm_toggles |= {"by_column", "reduction", "split", "prescale"}
+    assert {f.name for f in fields(SddmmVariant)} == sddmm_toggles
