@@ -129,10 +129,11 @@ def as_csr(a, name="a"):
 def parts_of(a, name="a"):
     """(topology, `View` of the values) of the matrix `a`, as for `as_csr`."""
     if isinstance(a, Csr):
-        return a.topology, float32_view(f"{name}'s values", a.values)
-    topology, _, seen = _parts(name, a)
-    if seen.shape != (topology.stored,):
-        check_values("values", seen, topology)  # raises
+        topology, seen = a.topology, float32_view(f"{name}'s values", a.values)
+    else:
+        topology, _, seen = _parts(name, a)
+    if seen.shape != (topology.stored,):  # values may have been resized since they were checked
+        check_values(f"{name}'s values", seen, topology)  # raises
     return topology, seen
 
 

@@ -319,3 +319,13 @@ def test_every_way_out_that_is_code_works():
     sddmm(rhs=np.ascontiguousarray(RHS.T).T)
     spmm(variant=SpmmVariant(**{"vector": 2}))
     spmm(Csr(sk.as_topology(A), A.data))
+
+
+@pytest.mark.parametrize("values", [np.ones(A.nnz - 1, np.float32), np.ones(A.nnz + 3, np.float32)])
+def test_values_that_were_resized_since_they_were_checked_are_refused(values):
+    a, b = Csr(sk.as_topology(A), A.data.copy()), np.ones((A.shape[1], 4), np.float32)
+    sk.spmm(a, b, backend="emulator")
+    object.__setattr__(a, "values", values)  # as an array that is resized in place
+    for _ in range(2):
+        with pytest.raises(ValueError, match=rf"a's values has shape \({len(values)},\); .* \({A.nnz},\)"):
+            sk.spmm(a, b, backend="emulator")
