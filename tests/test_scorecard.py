@@ -64,7 +64,8 @@ def test_the_goals_are_those_that_were_set():
     bars = [(goal.bar, goal.aim) for goal in GOALS]
     assert bars == [
         (1.30, 1.6), (1.30, 1.6), (1.40, 1.75), (0.92, 1.0), (1.60, 2.2), (1.70, 2.3), (2.5, 3.3),
-        (0.85, 1.0), (0.95, 0.98), (None, None), (0.95, 0.98), (None, None), (13.5, 15), (7, 4), (30, 12), (3, 1),
+        (0.85, 1.0), (0.95, 0.98), (None, None), (0.95, 0.98), (None, None),
+        (13.5, 15), (7, 4), (30, 12), (3, 1),
     ]  # fmt: skip
 
 
@@ -183,8 +184,8 @@ def test_of_a_time_less_is_better():
 @pytest.mark.parametrize(
     "got, most, figure",
     [
-        (0.9495, False, "0.9495"), (0.9497, False, "0.9497"), (0.951, False, "0.951"), (0.9799, False, "0.9799"),
-        (1.3, False, "1.30"), (0.9501, True, "0.9501"), (0.94996, False, "0.94996"), (12.654, False, "12.65"),
+        (0.9495, False, "0.9495"), (0.9497, False, "0.9497"), (0.951, False, "0.951"),
+        (0.9799, False, "0.9799"),        (1.3, False, "1.30"), (0.9501, True, "0.9501"), (0.94996, False, "0.94996"), (12.654, False, "12.65"),
     ],
 )  # fmt: skip
 def test_a_figure_has_as_many_digits_as_it_takes_to_fall_on_its_side_of_the_bar_and_the_aim(

@@ -97,8 +97,9 @@ def _host(costs, what, scale=1.0):
 class Goal:
     """A figure and what it should be.
 
-    bar: what it must reach. aim: what it should; both None for a figure that is only shown. most: are these the
-    most, and not the least, that it may be? study: the record that tells. measure(what that holds): the figure.
+    bar: what it must reach. aim: what it should; both None for a figure that is only shown. most: are these
+    the most, and not the least, that it may be? study: the record that tells. measure(what that holds): the
+    figure.
     """
 
     what: str
