@@ -185,7 +185,8 @@ def test_of_a_time_less_is_better():
     "got, most, figure",
     [
         (0.9495, False, "0.9495"), (0.9497, False, "0.9497"), (0.951, False, "0.951"),
-        (0.9799, False, "0.9799"),        (1.3, False, "1.30"), (0.9501, True, "0.9501"), (0.94996, False, "0.94996"), (12.654, False, "12.65"),
+        (0.9799, False, "0.9799"), (1.3, False, "1.30"),
+        (0.9501, True, "0.9501"), (0.94996, False, "0.94996"), (12.654, False, "12.65"),
     ],
 )  # fmt: skip
 def test_a_figure_has_as_many_digits_as_it_takes_to_fall_on_its_side_of_the_bar_and_the_aim(

@@ -3,6 +3,7 @@
 import pytest
 from timings import PROVENANCE, row
 
+from sparsekern import SpmmVariant
 from sparsekern.study import staleness
 from sparsekern.study.provenance import kernel_hash
 from sparsekern.study.records import Record, RecordError, load, path_of, write
@@ -15,7 +16,7 @@ MADE = "uniform 100x100 0.9 seed 0"
 
 
 def recorded(study):
-    """Records that are committed, and PENDING ones."""
+    """A study, to be skipped if no record of it is committed."""
     try:
         return path_of(study) and study
     except FileNotFoundError:
@@ -64,8 +65,6 @@ def test_of_an_ablation_the_first_row_of_each_problem_is_of_the_choice(path):
 def test_a_record_that_goes_on_after_the_choice_has_changed_is_stale(path, monkeypatch):
     write(path, NOW, [row(matrix=MADE, variant=TODAY)])
     assert stale("sweep", path) is None
-    from sparsekern import SpmmVariant
-
     monkeypatch.setattr(staleness, "select", lambda problem, warps: (SpmmVariant(), "as told"))
     assert f"plain, not {TODAY}" in stale("sweep", path)
 

@@ -24,7 +24,7 @@ from sparsekern.study.studies import STUDIES
 STEP_MINUTES = 9  # after which a command of bench stops, and is started again
 STARTING_MINUTES = 0.5  # that must be left for a command of bench, which loads and compiles first
 LEAST_MINUTES = 5  # that must be left for a command that cannot stop in between: one takes 3 at most
-REFUSED = 2  # the status of a study whose record is of another day's kernels or choice, or is none
+REFUSED = "refused"  # in the place of a status: what is there is `stale`, or no record
 
 
 class CannotMeasure(RuntimeError):
@@ -49,8 +49,7 @@ class Remake:
 
         A command that fails does not keep the others of the study from running.
         """
-        path = self.folder / f"{name}.csv"
-        study = STUDIES[name]
+        path, study = self.folder / f"{name}.csv", STUDIES[name]
         if not study.grows:
             return self._whole(study, path)
         failed = 0
@@ -93,7 +92,7 @@ class Remake:
 
 
 def remake(studies, how, fresh=False):
-    """Makes records in the order of STUDIES and says how each went.
+    """Makes records, in the order of STUDIES, and says how each went.
 
     Returns 0, 1 if one was refused or failed, or UNFINISHED if time was up. how: a `Remake`. fresh: remove a
     record that is `stale` first, which otherwise is refused. The others are made all the same, but none once
@@ -101,9 +100,7 @@ def remake(studies, how, fresh=False):
     """
     how.folder.mkdir(parents=True, exist_ok=True)
     states = {}
-    for study in (
-        study for study in STUDIES if study in studies
-    ):  # `select` reads the trees when first asked
+    for study in [name for name in STUDIES if name in studies]:
         late = UNFINISHED in states.values()
         states[study] = UNFINISHED if late else _made(study, how, fresh)
     said = {0: "done", UNFINISHED: "not finished: the same command goes on", REFUSED: "refused: see above"}

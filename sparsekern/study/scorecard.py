@@ -25,15 +25,8 @@ COUNTS = {  # problems of the paper: (operation, whether only those at least SPA
     ("spmm", False): 77, ("spmm", True): 44,
     ("sddmm", False): 147, ("sddmm", True): 87,
 }  # fmt: skip
-ACROSS = (
-    "cusparse_us",
-    "sputnik_us",
-    "dense_fp32_us",
-    FASTEST,
-    "dense_tf32_us",
-    "dense_fp16_us",
-)  # `by_kind`
-DOWN = {  # `by_kind`: kinds of problems, and whether a row is one
+TABLE_RIVALS = ("cusparse_us", "sputnik_us", "dense_fp32_us", FASTEST, "dense_tf32_us", "dense_fp16_us")
+PROBLEM_KINDS = {  # whether a row is one
     "all": lambda row: True,
     f"at least {SPARSE:.0%} sparse": lambda row: row.sparsity >= SPARSE,
     "less sparse": lambda row: row.sparsity < SPARSE,
@@ -215,12 +208,12 @@ def by_kind(rows):
     yield "|---|---:|---:|---:|---:|---:|---:|"
     rows = one_of_each(rows)
     for op, name in NAMES.items():
-        for kind, holds in DOWN.items():
+        for kind, holds in PROBLEM_KINDS.items():
             some = [row for row in rows if row.op == op and holds(row)]
             if not some:
                 continue
             cells = [f"{name}, all {len(some)}" if kind == "all" else f"{name}, {kind} ({len(some)})"]
-            for rival in ACROSS:
+            for rival in TABLE_RIVALS:
                 ratios = _against(some, rival)
                 worst = f", {min(ratio.times for ratio in ratios):.2f}" if rival == FASTEST else ""
                 cells.append(f"{mean(ratios):.2f}{worst}")
