@@ -19,9 +19,6 @@ stamps-lab = core lab
 stamps-test = core lab test
 stamps-bench = core bench
 
-REMAKE = $(PY) -m sparsekern.study.remake $(if $(FRESH),--fresh) $(if $(MINUTES),--minutes $(MINUTES)) \
-    $(if $(SPUTNIK),--sputnik $(SPUTNIK))
-
 # So that a checkout that was moved still finds itself.
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
@@ -32,7 +29,7 @@ help:
 	@echo "make demo    a short tour; needs no GPU"
 	@echo "make test    the tests; PYTEST_ARGS='-k spmm' passes arguments on"
 	@echo "make lab     the notebooks in JupyterLab; LAB_ARGS=--no-browser passes arguments on"
-	@echo "make records times on this GPU, into data/results; record-sweep: one of them; see data/README.md"
+	@echo "make records times on this GPU, into data/results; RECORDS_ARGS=sweep passes arguments on"
 	@echo "make lint    ruff"
 	@echo "make wheel   sdist and wheel in dist/"
 	@echo "make update  bring .venv in line with pyproject.toml"
@@ -48,10 +45,7 @@ lab: ready-lab
 	$(PY) -m jupyterlab $(LAB_ARGS) notebooks
 
 records: ready-bench
-	@$(REMAKE)
-
-record-%: ready-bench
-	@$(REMAKE) $*
+	$(PY) -m sparsekern.study.remake $(RECORDS_ARGS)
 
 lint: ready-test
 	$(PY) -m ruff check .

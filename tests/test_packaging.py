@@ -208,7 +208,6 @@ def test_readme_commands_are_targets_of_the_makefile():
         ("lab", ".[cuda13,notebooks]", "-m jupyterlab notebooks"),
         ("test", ".[cuda13,notebooks,dev]", "-m pytest -n auto"),
         ("records", ".[cuda13,bench]", "-m sparsekern.study.remake"),
-        ("record-sweep", ".[cuda13,bench]", "-m sparsekern.study.remake sweep"),
     ],
 )
 def test_a_first_run_installs_and_a_second_only_runs(checkout, target, extras, command):
@@ -220,7 +219,7 @@ def test_a_first_run_installs_and_a_second_only_runs(checkout, target, extras, c
 
 
 def test_options_of_the_records_are_passed_on(checkout):
-    log = checkout.make("record-ladder", "FRESH=1", "MINUTES=9", "SPUTNIK=some.csv")
+    log = checkout.make("records", "RECORDS_ARGS=--fresh --minutes 9 --sputnik some.csv ladder")
     assert log.splitlines()[-1] == "-m sparsekern.study.remake --fresh --minutes 9 --sputnik some.csv ladder"
 
 

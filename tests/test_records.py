@@ -9,17 +9,18 @@ from timings import PROVENANCE, row
 
 from sparsekern.study.arguments import add_bench, add_op
 from sparsekern.study.bench_command import read_variants
-from sparsekern.study.provenance import PACKAGE, choice_hash, kernel_hash
+from sparsekern.study.provenance import PACKAGE, kernel_hash
 from sparsekern.study.records import (
     COLUMNS,
-    COMMANDS,
     Appender,
     RecordError,
     load,
     provenance_in,
     read,
+    read_begun,
     write,
 )
+from sparsekern.study.studies import STUDIES
 
 ROWS = [
     row(12.345, variant="vector=4,stage=True", cusparse_us=14.5, cusparse_alg="CSR_ALG3", sputnik_us=11.0),
@@ -83,8 +84,10 @@ def test_wherever_writing_was_cut_off_the_whole_rows_are_kept_and_the_rest_is_dr
     header = text.index("\nop,") + 1 + len(",".join(COLUMNS)) + 1
     for length in range(len(text) + 1):
         path.write_text(text[:length])
+        begun = read_begun(path)
         with Appender(path, PROVENANCE) as appender:
             assert appender.rows == ROWS[: max(text[header:length].count("\n"), 0)], length
+            assert (begun is None) == (length < header) and (begun is None or begun.rows == appender.rows)
             for each in ROWS[len(appender.rows) :]:
                 appender.append(each)
         assert path.read_text() == text, length
@@ -129,22 +132,22 @@ def test_a_missing_record_is_an_error_with_the_command_that_makes_it(tmp_path):
         load("ladder", results=tmp_path)
     assert "python -m sparsekern bench" in str(error.value)
     assert "--op sddmm --variants ladder --out data/results/nvidia-h200/ladder.csv" in str(error.value)
-    assert "make record-ladder" in str(error.value) and "SPARSEKERN_DLMC" in str(error.value)
+    assert "make records RECORDS_ARGS=ladder" in str(error.value) and "SPARSEKERN_DLMC" in str(error.value)
     assert str(tmp_path) not in str(error.value) and "{" not in str(error.value)
 
 
 def test_a_record_of_no_study_is_an_error_with_those_that_there_are(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no record 'lader' of t4; the studies are sweep, scaling"):
+    with pytest.raises(FileNotFoundError, match="no record 'lader' of t4; the studies are candidates, sweep"):
         load("lader", "t4", tmp_path)
 
 
-@pytest.mark.parametrize("study", [study for study in COMMANDS if "bench" in COMMANDS[study][0]])
+@pytest.mark.parametrize("study", [name for name, study in STUDIES.items() if study.grows])
 def test_the_commands_of_a_study_are_ones_that_the_command_line_takes(study):
     parser = ArgumentParser()
     add_op(parser)
     add_bench(parser)
     ops = []
-    for command in COMMANDS[study]:
+    for command in STUDIES[study].commands:
         words = command.format(path="x.csv", sputnik="").split()
         assert words[:4] == ["python", "-m", "sparsekern", "bench"]
         found = parser.parse_args(words[4:])
@@ -184,19 +187,6 @@ def test_the_kernel_hash_changes_with_every_kernel_and_with_the_lanes_and_nothin
         before = kernel_hash(tmp_path)
         copy.write_bytes(copy.read_bytes() + b"\n")
         assert kernel_hash(tmp_path) != before
-
-
-def test_the_hash_of_the_choice_changes_with_select_and_its_data_and_nothing_else(tmp_path):
-    (tmp_path / "selection").mkdir()
-    (tmp_path / "select.py").write_text("a")
-    hashes = [choice_hash(tmp_path)]
-    for name in ("selection/trees.json", "selection/tree.py", "select.py"):
-        (tmp_path / name).write_text("b")
-        hashes.append(choice_hash(tmp_path))
-    assert len(set(hashes)) == len(hashes)
-    (tmp_path / "formats.py").write_text("c")
-    assert choice_hash(tmp_path) == hashes[-1]
-    assert choice_hash() == choice_hash(PACKAGE) != kernel_hash()
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from timings import PROVENANCE, row
 
 from sparsekern.study import remake as module
 from sparsekern.study.bench_command import UNFINISHED
-from sparsekern.study.provenance import choice_hash, kernel_hash
-from sparsekern.study.records import COMMANDS, write
-from sparsekern.study.remake import CannotMeasure, Remake, folder_of, main, remake, stale
+from sparsekern.study.provenance import kernel_hash
+from sparsekern.study.records import read, write
+from sparsekern.study.remake import Remake, folder_of, main, remake
+from sparsekern.study.studies import STUDIES
 
-NOW = {**PROVENANCE, "kernels_sha256": kernel_hash()}
-CHOSEN = {**NOW, "choice_sha256": choice_hash()}
+MADE = "uniform 100x100 0.9 seed 0"
+NOW = {**PROVENANCE, "kernels_sha256": kernel_hash(), "sms": "132"}
 BEFORE = {**PROVENANCE, "kernels_sha256": "another"}
 
 
@@ -25,7 +26,7 @@ class Commands:
     def __call__(self, words):
         self.words.append(words)
         status = self.statuses.pop(0) if self.statuses else 0
-        if status == 0:
+        if status == 0 and "--out" in words:
             write(words[words.index("--out") + 1], NOW, [row(1.0)])
         return status
 
@@ -47,7 +48,7 @@ def test_a_study_of_bench_is_its_two_commands_with_a_limit_under_ten_minutes(tmp
     ]
 
 
-@pytest.mark.parametrize("study", COMMANDS)
+@pytest.mark.parametrize("study", STUDIES)
 def test_every_command_is_filled_in_and_names_a_file_to_write(study, tmp_path):
     assert made(tmp_path, [study], commands := Commands()) == 0
     assert commands.words and not any("{" in text for text in commands.texts)
@@ -68,7 +69,7 @@ def test_a_wrong_kernel_in_one_study_keeps_no_other_from_being_made_and_is_told(
 
 
 def test_when_time_is_up_nothing_more_is_begun(tmp_path, capsys):
-    assert made(tmp_path, list(COMMANDS), commands := Commands(), end=module.monotonic() + 1) == UNFINISHED
+    assert made(tmp_path, list(STUDIES), commands := Commands(), end=module.monotonic() + 1) == UNFINISHED
     assert not commands.words
     assert "launch     not finished: the same command goes on" in capsys.readouterr().out
 
@@ -90,26 +91,51 @@ def test_a_record_that_is_measured_in_one_go_appears_when_it_is_whole_and_only_o
     assert not commands.words
 
 
-def test_records_of_other_kernels_are_named_and_nothing_is_measured(tmp_path):
-    write(tmp_path / "sweep.csv", BEFORE, [row(1.0)])
-    write(tmp_path / "scaling.csv", NOW, [row(1.0)])
-    write(tmp_path / "ladder.csv", PROVENANCE, [row(1.0)])
-    write(tmp_path / "ablation.csv", CHOSEN, [row(1.0)])
-    assert [path.name for path in stale(COMMANDS, tmp_path)] == ["sweep.csv", "ladder.csv"]
-    write(tmp_path / "ablation.csv", {**NOW, "choice_sha256": "another"}, [row(1.0)])
-    assert [path.name for path in stale(["ablation"], tmp_path)] == ["ablation.csv"]
-    with pytest.raises(CannotMeasure) as refusal:
-        made(tmp_path, ["sweep", "scaling"], commands := Commands())
-    assert f"{tmp_path}/sweep.csv" in str(refusal.value) and "FRESH=1" in str(refusal.value)
-    assert "scaling.csv" not in str(refusal.value)
-    assert not commands.words and (tmp_path / "sweep.csv").exists()
+def test_a_stale_record_is_refused_by_name_and_the_others_are_made(tmp_path, capsys):
+    write(tmp_path / "ladder.csv", BEFORE, [row(1.0)])
+    write(tmp_path / "sweep.csv", NOW, [row(1.0, MADE)])
+    assert made(tmp_path, ["ladder", "sweep", "scaling"], commands := Commands()) == 1
+    assert ["scaling" in text for text in commands.texts] == [True, True]
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/ladder.csv is not gone on with" in said and "of other kernels than today's" in said
+    assert f"select chooses otherwise today: for spmm of {MADE} at width 256" in said
+    assert "make records RECORDS_ARGS='--fresh ladder'" in said
+    assert "ladder     refused: see above" in said and "scaling    done" in said
+    assert len(read(tmp_path / "ladder.csv").rows) == 1
 
 
-def test_fresh_removes_records_of_other_kernels_and_goes_on_with_those_of_todays(tmp_path):
+def test_a_file_that_is_no_record_is_refused_and_fresh_does_not_remove_it(tmp_path, capsys):
+    (tmp_path / "sweep.csv").write_text("my notes\n")
+    assert remake(["sweep"], Remake(tmp_path, commands := Commands()), fresh=True) == 1
+    assert "sweep.csv is no record" in capsys.readouterr().out
+    assert not commands.words and (tmp_path / "sweep.csv").read_text() == "my notes\n"
+
+
+def test_fresh_removes_what_would_be_refused_and_goes_on_with_the_rest(tmp_path):
     write(tmp_path / "launch.csv", BEFORE, [row(1.0)])
     write(tmp_path / "counters.csv", NOW, [row(1.0)])
-    assert remake(["launch", "counters"], Remake(tmp_path, commands := Commands()), fresh=True) == 0
-    assert [text.split()[1] for text in commands.texts] == ["sparsekern.study.launch_cost"]
+    write(tmp_path / "sweep.csv", NOW, [row(1.0, MADE)])
+    how = Remake(tmp_path, commands := Commands())
+    assert remake(["launch", "counters", "sweep"], how, fresh=True) == 0
+    modules = [text.split()[1] for text in commands.texts]
+    assert modules == ["sparsekern", "sparsekern", "sparsekern.study.launch_cost"]
+    assert read(tmp_path / "sweep.csv").rows == [row(1.0)]
+
+
+def test_trees_are_made_of_the_candidates_once_these_are_whole_and_before_what_they_choose(tmp_path):
+    assert made(tmp_path, ["sweep", "candidates"], commands := Commands(0, UNFINISHED)) == 0
+    texts = commands.texts
+    assert ["candidates.csv" in text for text in texts] == [True] * 5 + [False] * 2
+    assert texts[4] == f"-m sparsekern.study.choose {tmp_path}/candidates.csv"
+    assert made(tmp_path, ["candidates"], commands := Commands(1)) == 1
+    assert len(commands.words) == 3 and not any("choose" in text for text in commands.texts)
+
+
+def test_nothing_is_chosen_while_there_is_no_time_to_make_the_trees(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "monotonic", lambda: 0.0)
+    assert made(tmp_path, ["candidates", "sweep"], commands := Commands(), end=4 * 60.0) == UNFINISHED
+    assert len(commands.words) == 3 and all("candidates.csv" in text for text in commands.texts)
+    assert "sweep      not finished" in capsys.readouterr().out
 
 
 def test_a_gpu_has_a_folder_of_its_name():
@@ -155,7 +181,7 @@ def test_the_command_makes_the_studies_that_are_named_in_the_folder_of_the_gpu(
 def test_a_study_that_there_is_not_is_refused_with_those_that_there_are(capsys):
     with pytest.raises(SystemExit):
         main(["swoop"])
-    assert "'swoop' is no study; they are sweep, scaling, ablation" in capsys.readouterr().err
+    assert "'swoop' is no study; they are candidates, sweep, scaling" in capsys.readouterr().err
 
 
 def test_a_run_prints_its_command_and_ctrl_c_in_it_ends_all(capfd):

@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 from test_lattice import disagreement
+from timings import row
 
 from sparsekern import SddmmVariant, SpmmVariant, VariantError
 from sparsekern.datasets import layers
@@ -17,8 +18,8 @@ from sparsekern.selection.features import FEATURES, features
 from sparsekern.selection.fitting import fitted
 from sparsekern.selection.tree import PATH, Leaf, Split, find, in_words, leaves, trees
 from sparsekern.study import bench_command
-from sparsekern.study.cases import INNER, paper_n
-from sparsekern.study.row_lengths import read_row_lengths
+from sparsekern.study.cases import cases
+from sparsekern.study.row_lengths import problem_of, read_row_lengths
 
 OPS = list(FEATURES)
 LENGTHS = read_row_lengths()
@@ -42,7 +43,7 @@ def sddmm(m=512, n=512, k=256, strips=2000, ld=None, align=16):
 
 
 class PaperLayer:
-    """What `paper_n` asks of a layer."""
+    """What `cases` asks of a layer."""
 
     def __init__(self, name):
         self.name, self.model = name, name.split("/")[0]
@@ -51,14 +52,9 @@ class PaperLayer:
 def papers_problems(op):
     """The problems that the records are of: each layer at the widths of the paper."""
     for facts in layers():
-        (m, k), rows = (facts.rows, facts.cols), LENGTHS[facts.path]
-        sizes = dict(nnz=facts.nnz, rows=rows)
-        if op == "spmm":
-            for n in paper_n(PaperLayer(facts.path)):
-                yield SpmmProblem(m=m, k=k, n=n, **sizes, b=contiguous(k, n), c=contiguous(m, n))
-        else:
-            for d in INNER:
-                yield SddmmProblem(m=m, k=d, n=k, **sizes, lhs=contiguous(m, d), rhs=contiguous(k, d))
+        for case in cases(op, [PaperLayer(facts.path)]):
+            sizes = dict(k=facts.cols, n=case.width) if op == "spmm" else dict(k=case.width, n=facts.cols)
+            yield problem_of(row(op=op, m=facts.rows, nnz=facts.nnz, **sizes), LENGTHS[facts.path])
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -16,7 +16,6 @@ from sparsekern.study import bench_command, scaling
 from sparsekern.study.ablation import choice_and_each_off
 from sparsekern.study.bench_command import read_variants
 from sparsekern.study.cases import cases, paper_n
-from sparsekern.study.provenance import choice_hash
 from sparsekern.study.records import LEVELS, Appender, RecordError, read
 from sparsekern.study.sweep import WrongKernel, read_sputnik, sweep
 from sparsekern.toggles import VariantError
@@ -394,18 +393,6 @@ def test_the_command_refuses_what_it_cannot_do(command, path, capsys):
     with pytest.raises(SystemExit):
         command(Bench(), "--n", "0")
     assert "is not a whole number from 1 to 65536" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("variants, kept", [("default", True), ("ablation", True), ("ladder", False)])
-def test_a_record_of_choices_says_how_they_were_made_and_is_not_mixed_with_others(
-    variants, kept, command, path, monkeypatch, capsys
-):
-    words = ["--variants", variants, "--out", str(path), "--matrix", "a.smtx"]
-    assert command(Bench(), *words) == 0
-    assert (read(path).provenance.get("choice_sha256") == choice_hash()) is kept
-    monkeypatch.setattr(bench_command, "choice_hash", lambda: "another")
-    assert command(Bench(), *words) == (2 if kept else 0)
-    assert ("choice_sha256" in capsys.readouterr().err) is kept
 
 
 def test_repeats_are_printed_with_their_spread_and_not_recorded(command, path, capsys):

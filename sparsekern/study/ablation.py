@@ -1,4 +1,4 @@
-"""What each toggle is worth: the best variant of a problem, and the nearest one with each of its toggles off.
+"""What each toggle is worth: what `select` chooses for a problem, and that with each of its toggles off.
 
 `python -m sparsekern.study.ablation [CSV]` prints it, of a record that `bench --variants ablation` made;
 without a file, of the one on an H200.
@@ -21,8 +21,8 @@ from sparsekern.study.records import RecordError, Row, path_of, read
 class Ablation(Ratio):
     """Time without a toggle / time with it, in one problem: more than 1 is what the toggle gains.
 
-    row: of the best variant. off: of the nearest legal one without the toggle. moved: {field: (old, new)},
-    what else had to move, see `ladders.without`.
+    row: of the variant that `select` chose. off: of the nearest legal one without the toggle. moved:
+    {field: (old, new)}, what else had to move, see `ladders.without`.
     """
 
     off: Row
@@ -35,8 +35,8 @@ def toggled_off(variant):
 
 
 def each_off(variant):
-    """[variant, then each that `toggled_off` gives, once]"""
-    return list(dict.fromkeys([variant, *(off for off, _ in toggled_off(variant).values())]))
+    """[variant, then each that `toggled_off` gives]"""
+    return [variant, *(off for off, _ in toggled_off(variant).values())]
 
 
 def choice_and_each_off(bench):
@@ -47,16 +47,16 @@ def choice_and_each_off(bench):
 def ablations(rows):
     """{toggle: [`Ablation`]} of the rows of one operation at one state of L2.
 
-    The first row of a problem is that of its best variant; which of the others belongs to which toggle is
-    computed anew from the variants, and two toggles may share one. A variant that cannot run a problem has no
-    row in it. Raises RecordError for a row that is neither: then this is no record of an ablation.
+    The first row of a problem is of the variant that `select` chose; which of the others belongs to which
+    toggle is computed anew from the variants. A variant that cannot run a problem has no row in it. Raises
+    RecordError for a row that is neither: then this is no record of an ablation.
     """
     problems, found = defaultdict(list), defaultdict(list)
     for row in rows:
         problems[row.problem].append(row)
     for first, *others in problems.values():
-        best, by_variant = parse_variant(first.op, first.variant), {row.variant: row for row in others}
-        off = {toggle: (format_variant(v), moved) for toggle, (v, moved) in toggled_off(best).items()}
+        chosen, by_variant = parse_variant(first.op, first.variant), {row.variant: row for row in others}
+        off = {toggle: (format_variant(v), moved) for toggle, (v, moved) in toggled_off(chosen).items()}
         strangers = set(by_variant) - {name for name, _ in off.values()}
         if strangers:
             raise RecordError(

@@ -15,13 +15,11 @@ from sparsekern.study import scaling
 from sparsekern.study.ablation import choice_and_each_off
 from sparsekern.study.cases import cases
 from sparsekern.study.compare import FASTEST, page, report, rival_us
-from sparsekern.study.provenance import choice_hash
 from sparsekern.study.records import LEVELS, Appender, Record, read
 from sparsekern.study.sweep import WrongKernel, meant, read_sputnik, sweep
 from sparsekern.toggles import VariantError
 
 INTERRUPTED = 130  # the exit status that shells give a program ended by Ctrl-C
-CHOSEN = ("default", "ablation")  # values of --variants that depend on what the library chooses
 UNFINISHED = 75  # EX_TEMPFAIL of sysexits.h: the same command, later, does the rest
 
 
@@ -86,8 +84,6 @@ def _measure(console, arguments):
             return _repeat(console, laboratory, todo, variants, levels, arguments.repeat)
         versions = laboratory.libraries.versions() if baselines else None
         origin = provenance(arguments.l2, versions, carried is not None)
-        if arguments.variants in CHOSEN:
-            origin["choice_sha256"] = choice_hash()
         appender = Appender(arguments.out, origin) if arguments.out else nullcontext(_InMemory())
         with appender as record:
             status = _sweep(console, todo, variants, levels, record, laboratory.open, carried, arguments)

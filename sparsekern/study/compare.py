@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 FP32 = ("cusparse_us", "sputnik_us", "dense_fp32_us")
-RIVALS = ("cusparse_us", "sputnik_us", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
+RIVAL_TIMES = ("cusparse_us", "sputnik_us", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
 FASTEST = "fastest fp32"  # of FP32, in each problem the fastest that was timed
 EDGES = (0.60, 0.75, 0.85, 0.925, 0.965)  # sparsity: between 0.5 0.7 0.8 0.9 0.95 0.98, which DLMC aims at
 PAGE = 160  # columns of tables that go to a file
@@ -43,7 +43,7 @@ def best(rows):
 
 
 def rival_us(row, rival):
-    """Microseconds of a rival, of RIVALS or FASTEST, in the problem of `row`; None if it was not timed."""
+    """Microseconds of a rival, of RIVAL_TIMES or FASTEST, in the problem of `row`; None if not timed."""
     if rival != FASTEST:
         return getattr(row, rival)
     return min((us for us in (getattr(row, name) for name in FP32) if us is not None), default=None)
@@ -98,7 +98,7 @@ def report(console, name, record, before=None, every=False):
             one = all(len({row.variant for row in group}) == 1 for group in _by_problem(rows))
             which = "the recorded variant" if one else "the best of the recorded variants"
             title = f"{op}, L2 {l2}: {which} against its rivals, {name}"
-            lines = {_label(rival): against(rows, rival) for rival in (*RIVALS, FASTEST)}
+            lines = {_label(rival): against(rows, rival) for rival in (*RIVAL_TIMES, FASTEST)}
             judged = lines[FASTEST]
         else:
             old = _groups(before.rows).get((op, l2), [])

@@ -13,10 +13,11 @@ from scipy.stats import kendalltau
 from sparsekern.datasets import dlmc
 from sparsekern.foreign import as_topology
 from sparsekern.naming import parse_variant
-from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem
+from sparsekern.problem import RowStats
 from sparsekern.study import cost
 from sparsekern.study.gpus import GPUS
 from sparsekern.study.records import load
+from sparsekern.study.row_lengths import problem_of
 from sparsekern.study.work import work_of
 
 STARTS = 12  # from which the search begins
@@ -30,15 +31,6 @@ class Point(NamedTuple):
     work: object
 
 
-def problem_of(row, topology):
-    """The `Problem` of a row of a record, whose dense operands are contiguous."""
-    m, k, n = row.m, row.k, row.n
-    sizes = dict(m=m, k=k, n=n, nnz=row.nnz, rows=RowStats.of(topology.row_lengths))
-    if row.op == "spmm":
-        return SpmmProblem(**sizes, b=Layout(n, reach=k * n), c=Layout(n, reach=m * n))
-    return SddmmProblem(**sizes, lhs=Layout(k, reach=m * k), rhs=Layout(k, reach=n * k))
-
-
 def points(record, tree, gpu):
     """A `Point` for each row of a record."""
     layers = {layer.name: layer for layer in dlmc(tree)}
@@ -47,8 +39,9 @@ def points(record, tree, gpu):
         by_matrix[row.matrix].append(row)
     for name, rows in by_matrix.items():
         topology = as_topology(layers[name].load())
+        stats = RowStats.of(topology.row_lengths)
         for row in rows:
-            problem, variant = problem_of(row, topology), parse_variant(row.op, row.variant)
+            problem, variant = problem_of(row, stats), parse_variant(row.op, row.variant)
             bounds = cost.bounds_of(topology, problem, variant, gpu)
             yield Point(row, bounds, work_of(topology, problem, variant))
 

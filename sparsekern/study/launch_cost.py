@@ -17,7 +17,6 @@ import warnings
 from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -32,7 +31,7 @@ from sparsekern.ladders import LADDERS
 from sparsekern.machine.launch import compile_kernel
 from sparsekern.naming import format_variant
 from sparsekern.ops import plan_spmm, sddmm, spmm
-from sparsekern.study.records import Record, RecordError
+from sparsekern.study.records import Record, RecordError, heading
 
 SIZE, SPARSITY, WIDTH = 64, 0.9, 64  # of the square matrix, and columns of the dense operands
 BATCHES, CALLS = 60, 300
@@ -205,16 +204,15 @@ def write_launch_costs(path, provenance, costs):
 def read_launch_costs(path):
     """The `Record` of `Cost`s in a file. Raises RecordError, naming the line, for a malformed one."""
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    heading = list(takewhile(lambda line: line.startswith("#"), lines))
-    provenance = {key.strip(): text.strip() for key, _, text in (line[1:].partition(":") for line in heading)}
-    table = csv.reader(lines[len(heading) :])
+    provenance, above = heading(lines)
+    table = csv.reader(lines[above:])
     columns = next(table, None)
     if columns != list(COLUMNS):
         raise RecordError(
-            f"{path} is no record of launch costs: line {len(heading) + 1}, of columns, is {columns}; "
+            f"{path} is no record of launch costs: line {above + 1}, of columns, is {columns}; "
             f"it must be {','.join(COLUMNS)}"
         )
-    return Record(provenance, [_cost(f"{path}, line {len(heading) + table.line_num}", row) for row in table])
+    return Record(provenance, [_cost(f"{path}, line {above + table.line_num}", row) for row in table])
 
 
 def _cost(where, texts):

@@ -54,18 +54,8 @@ def origin(**versions):
 
 def kernel_hash(package=PACKAGE):
     """SHA-256 over all that decides on a kernel's machine code: kernels/*.py and machine/lanes.py."""
-    return _digest([*sorted((package / "kernels").glob("*.py")), package / "machine" / "lanes.py"])
-
-
-def choice_hash(package=PACKAGE):
-    """SHA-256 over all that decides on which variant the library chooses: select.py and selection/*."""
-    parts = sorted(path for path in (package / "selection").glob("*") if path.is_file())
-    return _digest([package / "select.py", *parts])
-
-
-def _digest(paths):
     digest = hashlib.sha256()
-    for path in paths:
+    for path in [*sorted((package / "kernels").glob("*.py")), package / "machine" / "lanes.py"]:
         digest.update(f"{path.name}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -11,33 +11,13 @@ from dataclasses import astuple, dataclass, fields
 from itertools import takewhile
 from pathlib import Path
 
+from sparsekern.study.studies import STUDIES
 from sparsekern.variants import KINDS
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
 LEVELS = ("warm", "flushed")  # states of the L2 cache before a launch
+WARPS_OF_SM = 64  # resident at once, of compute capability 8.0 and 9.0: CUDA C++ Programming Guide
 FREE = ("date", "commit")  # of a provenance: what may differ between two parts of one record
-
-
-def _bench(options):
-    """The commands of a study that `bench` makes, which goes on where it was interrupted."""
-    return tuple(f"python -m sparsekern bench --op {op} {options} --out {{path}}" for op in ("spmm", "sddmm"))
-
-
-COMMANDS = {  # what makes a record, by study, in the folder that holds data/; {sputnik} may be an option
-    "sweep": _bench("--variants default{sputnik}"),
-    "scaling": _bench("--problems scaling --variants default"),
-    "ablation": _bench("--variants ablation --no-baselines"),
-    "launch": ("python -m sparsekern.study.launch_cost --out {path}",),
-    "ladder": _bench("--variants ladder{sputnik}"),
-    "candidates": (
-        *_bench("--variants candidates --no-baselines"),
-        _bench("--problems scaling --matrix 8192x2048 --variants candidates --no-baselines")[0],
-    ),
-    "counters": (
-        "python -m sparsekern.study.hardware measure --out {path}.raw",
-        "python -m sparsekern.study.hardware compare --raw {path}.raw --out {path}",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -117,6 +97,14 @@ def read(path):
     return _parsed(path, text)
 
 
+def read_begun(path):
+    """`read` of a file whose writing may have been cut off, less its last line if that is half written.
+
+    None if not even the line of columns is there.
+    """
+    return _begun(path, _whole_lines(Path(path).read_text(encoding="utf-8")))
+
+
 def load(study, gpu="nvidia-h200", results=RESULTS):
     """The `Record` of a study, such as "ladder", on a GPU, from this repository.
 
@@ -126,23 +114,37 @@ def load(study, gpu="nvidia-h200", results=RESULTS):
 
 
 def path_of(study, gpu="nvidia-h200", results=RESULTS):
-    """Where the record of a study is, any of COMMANDS. Raises FileNotFoundError as `load` does."""
+    """Where the record of a study is, any of `studies.STUDIES`. Raises FileNotFoundError as `load` does."""
     path = Path(results) / gpu / f"{study}.csv"
     if path.is_file():
         return path
-    if study not in COMMANDS:
-        raise FileNotFoundError(f"no record {study!r} of {gpu}; the studies are {', '.join(COMMANDS)}")
-    commands = " && ".join(COMMANDS[study]).format(path=f"data/results/{gpu}/{study}.csv", sputnik="")
+    if study not in STUDIES:
+        raise FileNotFoundError(f"no record {study!r} of {gpu}; the studies are {', '.join(STUDIES)}")
+    commands = " && ".join(STUDIES[study].commands)
+    commands = commands.format(path=f"data/results/{gpu}/{study}.csv", sputnik="")
     raise FileNotFoundError(
-        f"no record {study!r} of {gpu}; with SPARSEKERN_DLMC set to a copy of DLMC, make record-{study} "
-        f"makes it on that GPU, or: {commands}"
+        f"no record {study!r} of {gpu}; with SPARSEKERN_DLMC set to a copy of DLMC, "
+        f"make records RECORDS_ARGS={study} makes it on that GPU, or: {commands}"
     )
 
 
 def provenance_in(path):
     """{key: text}: the `# key: value` lines that a file starts with, whatever follows them."""
     with open(path, encoding="utf-8-sig") as file:
-        return dict(map(_key_and_value, takewhile(lambda line: line.startswith("#"), file)))
+        return heading(file)[0]
+
+
+def heading(lines):
+    """({key: text}, number of lines) of the `# key: value` lines that `lines` start with."""
+    found = list(takewhile(lambda line: line.startswith("#"), lines))
+    return dict(map(_key_and_value, found)), len(found)
+
+
+def resident_warps(record):
+    """How many warps the GPU of a record holds at once. Raises RecordError if it lacks the number of SMs."""
+    if "sms" not in record.provenance:
+        raise RecordError("the record does not say how many SMs the GPU has: its provenance lacks sms")
+    return int(record.provenance["sms"]) * WARPS_OF_SM
 
 
 def write(path, provenance, rows):
@@ -163,17 +165,15 @@ class Appender:
     def __init__(self, path, provenance):
         self.path, self.rows = Path(path), []
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        lines = whole.splitlines()
-        started = any(not line.startswith("#") for line in lines)
-        if started:
-            found = _parsed(path, whole)
+        whole = _whole_lines(text)
+        found = _begun(path, whole)
+        if found:
             _check_same(path, found.provenance, provenance)
             self.rows = found.rows
         elif not _header(provenance).startswith(text):
             raise RecordError(f"{self.path} is not a record; pass another --out, or remove it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = whole if started else _header(provenance)
+        kept = whole if found else _header(provenance)
         if kept != text:
             self.path.write_text(kept, encoding="utf-8", newline="\n")
         self._file = open(self.path, "a", encoding="utf-8", newline="\n")
@@ -211,13 +211,21 @@ def _field(name, value):
     return f"{value:.{_DECIMALS.get(name, 3)}f}" if _KINDS[name] is float else value
 
 
+def _whole_lines(text):
+    return text[: text.rfind("\n") + 1]
+
+
+def _begun(path, whole):
+    started = any(not line.startswith("#") for line in whole.splitlines())
+    return _parsed(path, whole) if started else None
+
+
 def _parsed(path, text):
     lines = text.split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
-    heading = list(takewhile(lambda line: line.startswith("#"), lines))
-    provenance = dict(map(_key_and_value, heading))
-    above, header = len(heading) + 1, ",".join(COLUMNS)
+    provenance, above = heading(lines)
+    above, header = above + 1, ",".join(COLUMNS)
     found = "missing" if len(lines) < above else repr(lines[above - 1][:60])
     if found == "missing" or lines[above - 1] != header:
         raise RecordError(f"{path} is no record: line {above}, of columns, is {found}; it must be {header}")

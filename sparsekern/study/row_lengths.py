@@ -7,10 +7,13 @@ import argparse
 import csv
 import io
 import sys
+from functools import cache
 from pathlib import Path
 
 from sparsekern.datasets import dlmc
 from sparsekern.problem import TILES, Layout, RowStats, SddmmProblem, SpmmProblem
+from sparsekern.study.cases import Uniform
+from sparsekern.study.records import RecordError
 
 PATH = Path(__file__).resolve().parents[2] / "data" / "row_lengths.csv"
 STRIPS = tuple(f"strips_{tile}" for tile in TILES)
@@ -46,6 +49,27 @@ def problem_of(row, stats):
     if row.op == "spmm":
         return SpmmProblem(**sizes, b=_contiguous(row.k, row.n), c=_contiguous(row.m, row.n))
     return SddmmProblem(**sizes, lhs=_contiguous(row.m, row.k), rhs=_contiguous(row.n, row.k))
+
+
+def problems_of(rows, known):
+    """The `Problem` of each of `rows`. known: {matrix: `RowStats`}; generated ones are made anew, by name.
+
+    Raises RecordError for another matrix.
+    """
+
+    @cache
+    def stats(matrix):
+        try:
+            if matrix in known:
+                return known[matrix]
+            return RowStats.of(Uniform.named(matrix).load().topology.row_lengths)
+        except ValueError:
+            raise RecordError(
+                f"the row lengths of {matrix} are not known: python -m sparsekern.study.row_lengths writes "
+                "those of a DLMC tree to a file"
+            ) from None
+
+    return [problem_of(row, stats(row.matrix)) for row in rows]
 
 
 def _contiguous(rows, columns):

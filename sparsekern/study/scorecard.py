@@ -5,10 +5,8 @@ kind of problem. Its exit status is 1 if a bar is missed or not measured.
 """
 
 import argparse
-import csv
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from sparsekern.selection.tree import PATH as TREES
 from sparsekern.study.compare import FASTEST, against, mean
+from sparsekern.study.launch_cost import read_launch_costs
 from sparsekern.study.records import RESULTS, RecordError, path_of, provenance_in, read
 from sparsekern.study.scaling import BAR, tflops_of
 
@@ -26,8 +25,8 @@ COUNTS = {  # problems of the paper: (operation, whether only those at least SPA
     ("spmm", False): 77, ("spmm", True): 44,
     ("sddmm", False): 147, ("sddmm", True): 87,
 }  # fmt: skip
-RIVALS = ("cusparse_us", "sputnik_us", "dense_fp32_us", FASTEST, "dense_tf32_us", "dense_fp16_us")
-KINDS = {  # of problems: whether a row is one
+TABLE_RIVALS = ("cusparse_us", "sputnik_us", "dense_fp32_us", FASTEST, "dense_tf32_us", "dense_fp16_us")
+PROBLEM_KINDS = {  # whether a row is one
     "all": lambda row: True,
     f"at least {SPARSE:.0%} sparse": lambda row: row.sparsity >= SPARSE,
     "less sparse": lambda row: row.sparsity < SPARSE,
@@ -48,22 +47,6 @@ def speed_up(rows, op, rival, sparse=False, worst=False):
     return min(ratio.times for ratio in ratios) if worst else mean(ratios)
 
 
-def read_launch(path):
-    """{what: microseconds} of a launch.csv: of several lines of one thing, the slowest.
-
-    Raises RecordError if it lacks the columns what and time_us.
-    """
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = csv.DictReader(line for line in file if not line.startswith("#"))
-        lacking = {"what", "time_us"} - set(lines.fieldnames or ())
-        if lacking:
-            raise RecordError(f"{path} lacks the columns {', '.join(sorted(lacking))}")
-        times = defaultdict(float)
-        for line in lines:
-            times[line["what"]] = max(times[line["what"]], float(line["time_us"]))
-        return dict(times)
-
-
 def read_choices(path):
     """What `study.choose` found of the record at `path`, by operation, and wrote beside the trees.
 
@@ -79,52 +62,78 @@ def read_choices(path):
     return kept
 
 
-def _held_out(choices, op):
-    return choices[op]["scores"]["held_out_matrix"]
+def _score_of(choices, op, which):
+    return choices[op]["scores"][which]
 
 
 def _rows(path):
     return read(path).rows
 
 
-READERS = {"launch": read_launch, "candidates": read_choices}  # of studies; the others have rows
+def _costs(path):
+    return read_launch_costs(path).rows
 
 
-def _host(times, what, scale=1.0):
-    if what not in times:
-        raise RecordError(f"launch.csv has no {what!r}; it has {', '.join(times) or 'nothing'}")
-    return times[what] * scale
+READERS = {"launch": _costs, "candidates": read_choices}  # of studies; the others have rows
+
+
+def _host(costs, what, scale=1.0):
+    """Microseconds of a call, times `scale`: of several of one thing, the slowest."""
+    times = [cost.time_us for cost in costs if cost.what == what]
+    if not times:
+        there = ", ".join(dict.fromkeys(cost.what for cost in costs))
+        raise RecordError(f"launch.csv has no {what!r}; it has {there or 'nothing'}")
+    return max(times) * scale
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure and what it should be. bar: what it must reach. aim: what it should. most: are these the most,
-    and not the least, that it may be? study: the record that tells. measure(what that holds): the figure.
+    """A figure and what it should be.
+
+    bar: what it must reach. aim: what it should; both None for a figure that is only shown. most: are these
+    the most, and not the least, that it may be? study: the record that tells. measure(what that holds): the
+    figure.
     """
 
     what: str
-    bar: float
-    aim: float
+    bar: float | None
+    aim: float | None
     study: str
     measure: Callable
     most: bool = False
 
+    def holds(self, figure, mark):
+        """Whether a figure is as good as a mark, such as the bar; without one it is."""
+        return mark is None or (figure <= mark if self.most else figure >= mark)
+
 
 @dataclass(frozen=True)
 class Score:
-    """A goal, and what was measured: None if the record is missing, and then why."""
+    """A goal, and what was measured: None if the record is missing or will not do, and then why."""
 
     goal: Goal
     got: float | None
     why: str = ""
 
-    def reaches(self, figure):
-        return self.got is not None and (self.got <= figure if self.goal.most else self.got >= figure)
+    def reaches(self, mark):
+        return self.got is not None and self.goal.holds(self.got, mark)
+
+    @property
+    def figure(self):
+        """What was measured, with three digits, or as many as it takes to fall on its side of bar and aim."""
+        if self.got is None:
+            return ""
+        marks, decimals = (self.goal.bar, self.goal.aim), 2 if self.got >= 1 else 3
+        while any(self.goal.holds(round(self.got, decimals), mark) != self.reaches(mark) for mark in marks):
+            decimals += 1
+        return f"{self.got:.{decimals}f}"
 
     @property
     def verdict(self):
         if self.got is None:
             return self.why
+        if self.goal.bar is None:
+            return "shown"
         if self.reaches(self.goal.bar):
             return "aim reached" if self.reaches(self.goal.aim) else "reached"
         return f"missed by {abs(self.got / self.goal.bar - 1):.1%}"
@@ -149,8 +158,10 @@ def _goals():
             title, bar, aim, "sweep", partial(speed_up, op=op, rival=rival, sparse=sparse, worst=worst)
         )
     for op, name in NAMES.items():
-        title = f"`select` against the best candidate of {name}, on matrices not used to make it"
-        yield Goal(title, 0.95, 0.98, "candidates", partial(_held_out, op=op))
+        title = f"`select` against the best candidate of {name}, on"
+        matrix, layer = (partial(_score_of, op=op, which=f"held_out_{part}") for part in ("matrix", "layer"))
+        yield Goal(f"{title} matrices not used to make it", 0.95, 0.98, "candidates", matrix)
+        yield Goal(f"{title} layers not used to make it at any sparsity", None, None, "candidates", layer)
     yield Goal(
         f"SpMM, {BAR[1]}, n = {BAR[2]}, TFLOP/s", 13.5, 15, "scaling", lambda rows: tflops_of(rows, *BAR)
     )
@@ -175,7 +186,10 @@ def _score(goal, gpu, results):
         path = path_of(goal.study, gpu, results)
     except FileNotFoundError:
         return Score(goal, None, f"not measured: no {goal.study}.csv")
-    return Score(goal, goal.measure(READERS.get(goal.study, _rows)(path)))
+    try:
+        return Score(goal, goal.measure(READERS.get(goal.study, _rows)(path)))
+    except RecordError as error:
+        return Score(goal, None, " ".join(str(error).split()))
 
 
 def card(scores):
@@ -183,8 +197,9 @@ def card(scores):
     yield "| | bar | aim | measured | |"
     yield "|---|---:|---:|---:|---|"
     for score in scores:
-        goal, got = score.goal, "" if score.got is None else f"{score.got:.2f}"
-        yield f"| {goal.what} | {goal.bar:g} | {goal.aim:g} | {got} | {score.verdict} |"
+        goal = score.goal
+        bar, aim = ("" if mark is None else f"{mark:g}" for mark in (goal.bar, goal.aim))
+        yield f"| {goal.what} | {bar} | {aim} | {score.figure} | {score.verdict} |"
 
 
 def by_kind(rows):
@@ -193,12 +208,12 @@ def by_kind(rows):
     yield "|---|---:|---:|---:|---:|---:|---:|"
     rows = one_of_each(rows)
     for op, name in NAMES.items():
-        for kind, holds in KINDS.items():
+        for kind, holds in PROBLEM_KINDS.items():
             some = [row for row in rows if row.op == op and holds(row)]
             if not some:
                 continue
             cells = [f"{name}, all {len(some)}" if kind == "all" else f"{name}, {kind} ({len(some)})"]
-            for rival in RIVALS:
+            for rival in TABLE_RIVALS:
                 ratios = _against(some, rival)
                 worst = f", {min(ratio.times for ratio in ratios):.2f}" if rival == FASTEST else ""
                 cells.append(f"{mean(ratios):.2f}{worst}")
@@ -230,13 +245,13 @@ def main(words=None):
     parser.add_argument("--gpu", default="nvidia-h200", help="a folder of the results (default: nvidia-h200)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="default: data/results")
     arguments = parser.parse_args(words)
+    found = scores(arguments.gpu, arguments.results)
+    print(*card(found), sep="\n")
     try:
-        found = scores(arguments.gpu, arguments.results)
-        kinds = by_kind(read(path_of("sweep", arguments.gpu, arguments.results)).rows)
-        print(*card(found), "", *kinds, sep="\n")
-    except (OSError, ValueError) as error:
+        kinds = list(by_kind(read(path_of("sweep", arguments.gpu, arguments.results)).rows))
+        print("", *kinds, sep="\n")
+    except (OSError, RecordError) as error:
         print(error, file=sys.stderr)
-        return 2
     return int(not all(score.reaches(score.goal.bar) for score in found))
 
 

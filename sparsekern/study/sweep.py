@@ -8,7 +8,7 @@ from sparsekern.study.records import Row
 from sparsekern.toggles import Variant, VariantError
 from sparsekern.variants import KINDS
 
-RIVALS = ("cusparse_us", "cusparse_alg", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
+RIVAL_COLUMNS = ("cusparse_us", "cusparse_alg", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
 
 
 class WrongKernel(Exception):
@@ -40,7 +40,7 @@ def sweep(cases, variants, levels, record, measure, carried=None, advance=lambda
     """
     outcome, carried = Outcome(), carried or {}
     done = {(row.problem, row.variant) for row in record.rows}
-    rivals = {row.problem: {name: getattr(row, name) for name in RIVALS} for row in record.rows}
+    rivals = {row.problem: {name: getattr(row, name) for name in RIVAL_COLUMNS} for row in record.rows}
     for case in cases:
         asked = [((case.op, case.matrix, case.width, l2), wanted) for l2 in levels for wanted in variants]
         if all(_is_variant(v) and (problem, format_variant(v)) in done for problem, v in asked):
