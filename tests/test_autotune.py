@@ -211,3 +211,14 @@ def test_a_gpu_finds_a_variant_that_is_right_and_remembers_it(again, tmp_path, m
         dense_of = [x if isinstance(x, np.ndarray) else x.toarray() for x in (found, expected)]
         np.testing.assert_allclose(*dense_of, rtol=1e-4, atol=1e-4)
     assert len(kept(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("wrong", [SddmmVariant(), "vector=4", None])
+def test_variants_that_are_none_of_the_operation_are_refused(wrong):
+    with pytest.raises(TypeError, match="variants has .*; each must be an SpmmVariant"):
+        list(autotune._that_run(PROBLEM, [wrong]))
+
+
+def test_the_folder_of_the_cache_may_be_named_from_home(monkeypatch):
+    monkeypatch.setenv("SPARSEKERN_CACHE", "~/choices")
+    assert autotune.cache_folder() == Path.home() / "choices"

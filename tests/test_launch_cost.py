@@ -124,3 +124,9 @@ def test_all_that_is_recorded_can_be_measured(path, cupy, monkeypatch):
     whats = [cost.what for cost in record.rows]
     assert whats.count(FIRST) == 2
     assert {"planned launch", "spmm(a, b) on CuPy", "sddmm(a, lhs, rhs) on CuPy"} <= set(whats)
+
+
+def test_without_a_gpu_one_line_says_so(path, capsys, monkeypatch):
+    monkeypatch.setattr(launch_cost.cuda, "is_available", lambda: False)
+    assert launch_cost.main(["--out", str(path)]) == 2
+    assert "needs a CUDA GPU" in capsys.readouterr().err and not path.exists()

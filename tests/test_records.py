@@ -225,3 +225,10 @@ def test_a_record_that_passed_through_a_spreadsheet_is_read(path):
     write(path, PROVENANCE, ROWS)
     path.write_text("\ufeff" + path.read_text() + "\n\n")
     assert read(path).rows == ROWS
+
+
+def test_a_record_that_was_cut_off_is_not_read_as_a_whole_one(path):
+    write(path, PROVENANCE, ROWS)
+    path.write_text(path.read_text()[:-2])
+    with pytest.raises(RecordError, match="ends in the middle of a line"):
+        read(path)

@@ -19,6 +19,7 @@ from sparsekern.selection.candidates import candidates
 from sparsekern.selection.fitting import fitted
 from sparsekern.study.provenance import kernel_hash
 from sparsekern.toggles import VariantError
+from sparsekern.variants import KINDS
 
 CACHE_VARIABLE = "SPARSEKERN_CACHE"
 
@@ -31,9 +32,10 @@ def autotune_spmm(a, b, *, variants=None, again=False):
     done before.
 
     The first time this compiles and times each variant, on operands of its own and with a warm L2: that
-    takes about a second each. The choice is kept in a file (see `cache_folder`) for this GPU, these kernels,
-    this problem (sizes, row lengths, layouts of operands) and these variants. Raises as `spmm` does, and
-    RuntimeError on the emulator, where there is nothing to time.
+    takes about a second each. Variants are fitted to the operands first (`selection.fitting`), and those that
+    cannot run them are left out. The choice is kept in a file (see `cache_folder`) for this GPU, these
+    kernels, this problem (sizes, row lengths, layouts of operands) and these variants. Raises as `spmm` does,
+    RuntimeError on the emulator, where there is nothing to time, and TypeError for other `variants`.
     """
     return _autotune(partial(plan_spmm, a, b), variants, again)
 
@@ -49,7 +51,7 @@ def cache_folder():
     """
     own = os.environ.get(CACHE_VARIABLE)
     if own:
-        return Path(own)
+        return Path(own).expanduser()
     shared = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache") / "sparsekern"
 
@@ -74,7 +76,10 @@ def _autotune(plan, variants, again):
 
 def _that_run(problem, variants):
     """`variants`, each fitted to `problem`, without those that cannot run it."""
+    kind = KINDS[problem.op]
     for variant in variants:
+        if not isinstance(variant, kind):
+            raise TypeError(f"variants has {variant!r}; each must be an {kind.__name__}")
         try:
             yield fitted(variant, problem)
         except VariantError:

@@ -13,6 +13,7 @@ import argparse
 import csv
 import math
 import platform
+import sys
 import warnings
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -23,6 +24,7 @@ from time import perf_counter
 
 import numpy as np
 import scipy.sparse as sp
+from numba import cuda
 
 from sparsekern.foreign import as_topology
 from sparsekern.formats import Csr, Topology
@@ -89,8 +91,6 @@ def host_time(call, synchronize, batches, calls, settle=0.0):
 
 def measure():
     """Yields the `Cost` of each kind of call that the libraries here allow. Needs a GPU."""
-    from numba import cuda
-
     a, rng = uniform(SIZE, SIZE, SPARSITY), np.random.default_rng(1)
     problem = f"{SIZE} x {SIZE}, {a.nnz} nonzeros, {WIDTH} columns"
     dense = [rng.standard_normal((SIZE, WIDTH), np.float32) for _ in range(2)]
@@ -146,8 +146,6 @@ def first_calls(a, b, lhs):
     Each has a structure of its own, so that plan and copies are new too. Numba keeps no compiled kernels on
     disk unless asked to, and is not. Raises RuntimeError if a call has compiled nothing.
     """
-    from numba import cuda
-
     values, b, lhs = (cuda.to_device(x) for x in (a.values, b, lhs))
     for op, ladder in LADDERS.items():
         for _, variant in ladder[-NEW:]:
@@ -170,8 +168,6 @@ def first_calls(a, b, lhs):
 
 def record(path):
     """Measures, prints and writes the record. Raises RuntimeError without a GPU."""
-    from numba import cuda
-
     if not cuda.is_available():
         raise RuntimeError("timing needs a CUDA GPU, and none answers: see python -m sparsekern doctor")
     from sparsekern.study.provenance import origin
@@ -236,8 +232,13 @@ def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.launch_cost", description=__doc__)
     parser.add_argument("--out", metavar="CSV", required=True, help="the record to write")
     arguments = parser.parse_args(words)
-    record(arguments.out)
+    try:
+        record(arguments.out)
+    except (OSError, RuntimeError) as error:  # of the file; no GPU
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

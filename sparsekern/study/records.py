@@ -94,6 +94,8 @@ def read(path):
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is no record: it is not UTF-8 ({error})") from None
+    if text and not text.endswith("\n"):
+        raise RecordError(f"{path} ends in the middle of a line: the command that made it was cut off")
     return _parsed(path, text)
 
 
