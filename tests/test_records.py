@@ -190,7 +190,7 @@ def test_the_hash_of_the_choice_changes_with_select_and_its_data_and_nothing_els
     (tmp_path / "selection").mkdir()
     (tmp_path / "select.py").write_text("a")
     hashes = [choice_hash(tmp_path)]
-    for name in ("selection/trees.json", "selection/tree.py", "select.py"):
+    for name in ("selection/tables.json", "selection/table.py", "select.py"):
         (tmp_path / name).write_text("b")
         hashes.append(choice_hash(tmp_path))
     assert len(set(hashes)) == len(hashes)

@@ -55,16 +55,17 @@ def _fitted_sddmm(variant, p, vector):
 
 def _first_legal(variant, problem, rows, choices):
     """`variant` with the first of `choices`, each {toggle: value}, that runs `problem`, in blocks of `rows`
-    rows, or of fewer if need be. Raises VariantError, with the last refusal, if there is none.
+    rows, or of fewer if need be. Raises VariantError if there is none, with the last refusal of the problem, or
+    of the toggles if none are legal.
     """
-    rows = min(rows, 64)
+    rows, refusal = min(rows, 64), None
     while rows:
         for changes in choices:
             try:
                 found = replace(variant, rows_per_block=rows, **changes)
                 refusal = found.check(problem)
             except VariantError as error:
-                refusal = str(error)
+                refusal = refusal or str(error)
             if not refusal:
                 return found
         rows //= 2
