@@ -55,8 +55,8 @@ def _fitted_sddmm(variant, p, vector):
 
 def _first_legal(variant, problem, rows, choices):
     """`variant` with the first of `choices`, each {toggle: value}, that runs `problem`, in blocks of `rows`
-    rows, or of fewer if need be. Raises VariantError if there is none, with the last refusal of the problem, or
-    of the toggles if none are legal.
+    rows, or of fewer if need be. Raises VariantError if there is none: with the last refusal of the problem,
+    or of the toggles if none are legal.
     """
     rows, refusal = min(rows, 64), None
     while rows:
