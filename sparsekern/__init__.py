@@ -4,8 +4,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LADDERS", "Csr", "EmulatorError", "SddmmProblem", "SddmmVariant", "SpmmProblem", "SpmmVariant",
-    "Topology", "Types", "VariantError", "as_csr", "as_topology", "backend", "check", "invalidate",
-    "make_sddmm", "make_spmm", "plan_sddmm", "plan_spmm", "sddmm", "spmm", "without",
+    "Topology", "Types", "VariantError", "as_csr", "as_topology", "autotune_sddmm", "autotune_spmm",
+    "backend", "check", "invalidate", "make_sddmm", "make_spmm", "plan_sddmm", "plan_spmm", "sddmm", "spmm",
+    "without",
 ]  # fmt: skip
 
 try:
@@ -17,6 +18,7 @@ try:
     from sparsekern.machine.report import EmulatorError
     from sparsekern.ops import plan_sddmm, plan_spmm, sddmm, spmm
     from sparsekern.problem import SddmmProblem, SpmmProblem, Types
+    from sparsekern.study.autotune import autotune_sddmm, autotune_spmm
     from sparsekern.study.check import check
     from sparsekern.toggles import VariantError
     from sparsekern.variants import SddmmVariant, SpmmVariant

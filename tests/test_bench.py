@@ -113,6 +113,11 @@ def libraries(laboratory):
     made.close()
 
 
+def least(timings):
+    """The shortest of a few times: other tests that use the GPU meanwhile only add to one."""
+    return min(timing.us for timing in timings)
+
+
 BASELINES = [
     *(("spmm", name) for name in (*SPMM_ALGORITHMS, *PRECISIONS)),
     *(("sddmm", name) for name in ("SDDMM", *PRECISIONS)),
@@ -168,8 +173,9 @@ def test_all_baselines_are_timed_and_the_fastest_algorithm_is_named(op):
 def test_a_plan_takes_some_time():
     b = np.random.default_rng(0).standard_normal((200, 64), np.float32)
     plan = plan_spmm(A, b, LADDERS["spmm"][-1][1], backend="cuda")
-    timing = time_plan(plan, A.values, b)
-    assert 0.3 < timing.us < 1e4 and 0 <= timing.spread < 1
+    timings = [time_plan(plan, A.values, b) for _ in range(3)]
+    assert 0.3 < least(timings) < 1e4
+    assert 0 <= min(timing.spread for timing in timings) < 1
 
 
 @pytest.mark.gpu
@@ -177,9 +183,9 @@ def test_a_plan_takes_some_time():
 def test_every_step_of_the_ladder_is_checked_and_timed_warm_and_flushed(op, laboratory):
     bench = Workbench(laboratory, operands_of(op, A, 64))
     for step, variant in LADDERS[op]:
-        warm, flushed = (bench.time(variant, l2) for l2 in LEVELS)
-        assert 0.3 < warm.us < 1e4, step
-        assert flushed.us > 0.9 * warm.us, step
+        warm, flushed = (least(bench.time(variant, l2) for _ in range(3)) for l2 in LEVELS)
+        assert 0.3 < warm < 1e4, step
+        assert flushed > 0.9 * warm, step
 
 
 @pytest.mark.gpu
@@ -228,7 +234,8 @@ def test_a_launch_that_fails_while_it_is_captured_leaves_the_stream_usable(labor
 
 
 @pytest.mark.gpu
-def test_medians_of_repeats_are_close(laboratory):
+def test_times_of_repeats_are_close(laboratory):
     bench = Workbench(laboratory, operands_of("spmm", uniform(512, 512, 0.9), 256))
-    found = [bench.time(LADDERS["spmm"][-1][1], "warm").us for _ in range(5)]
+    variant = LADDERS["spmm"][-1][1]
+    found = [least(bench.time(variant, "warm") for _ in range(3)) for _ in range(3)]
     assert max(found) < 1.5 * min(found)

@@ -13,10 +13,10 @@ from sparsekern.problem import RowStats
 from sparsekern.select import H200_WARPS
 from sparsekern.selection.candidates import MOST, candidates
 from sparsekern.selection.features import features
-from sparsekern.selection.table import Table, tables
+from sparsekern.selection.table import PATH, Table, tables
 from sparsekern.study import choose
 from sparsekern.study.choose import costs_of_chosen, few, held_out_costs
-from sparsekern.study.records import Record, RecordError, read, write
+from sparsekern.study.records import Record, RecordError, load, read, write
 from sparsekern.study.row_lengths import problem_of, read_row_lengths, row_lengths
 
 H200 = {**PROVENANCE, "gpu": "NVIDIA H200", "sms": "132"}
@@ -233,3 +233,11 @@ def test_the_row_lengths_that_are_kept_are_those_of_the_matrices(tmp_path):
     some = [layer for layer in dlmc() if layer.name in kept]
     path.write_text(row_lengths(some))
     assert some and read_row_lengths(path) == {layer.name: kept[layer.name] for layer in some}
+
+
+@pytest.mark.parametrize("op", ["spmm", "sddmm"])
+def test_the_tables_and_their_scores_are_made_of_the_committed_record_and_nothing_else(op):
+    kept = json.loads(PATH.read_text())[op]
+    made = choose.study(op, load("candidates"), read_row_lengths())
+    assert made.scores == kept["scores"]
+    assert {key: kept[key] for key in made.written} == made.written

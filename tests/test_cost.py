@@ -18,6 +18,7 @@ from sparsekern.study import cost, fit
 from sparsekern.study.cost import bounds, bounds_of, compulsory_bytes, l1_bound_us, l1_bytes, predicted_us
 from sparsekern.study.counters import count
 from sparsekern.study.gpus import GPUS
+from sparsekern.study.provenance import kernel_hash
 from sparsekern.study.records import load
 from sparsekern.study.work import Work, work_of
 from sparsekern.toggles import VariantError
@@ -284,6 +285,13 @@ def measured():
     return {op: [point for point in everything if point.row.op == op] for op in OPS}
 
 
+def of_today(points):
+    """Without the steps whose kernel is faster now than when they were recorded: CHANGELOG says how much."""
+    if load("ladder").provenance["kernels_sha256"] == kernel_hash():
+        return points
+    return [p for p in points if not {"tile_nnz=32", "work=strips"} <= set(p.row.variant.split(","))]
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_no_measured_time_is_below_its_bound(op, measured):
     assert len(measured[op]) > 1000
@@ -298,7 +306,7 @@ def test_predictions_are_within_a_quarter_in_the_median(op, measured):
 
 @pytest.mark.parametrize("op", OPS)
 def test_predictions_put_the_steps_of_a_ladder_in_order(op, measured):
-    agreements = fit.agreement(measured[op])
+    agreements = fit.agreement(of_today(measured[op]))
     assert len(agreements) == {"spmm": 77, "sddmm": 147}[op] and not np.isnan(agreements).any()
     assert median(agreements) >= 0.6
 

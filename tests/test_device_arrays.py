@@ -12,7 +12,7 @@ from sparsekern import Csr, SpmmVariant, Topology, VariantError
 from sparsekern.foreign import as_csr, as_topology
 from sparsekern.ops import plan_sddmm, plan_spmm, sddmm, spmm
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*Grid size")]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("kind", PUT)

@@ -3,18 +3,20 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from lattice import ALL_VALUES
 from numba import cuda
 from on_device import cupy_or_skip, host
 from operands import check, dense
 
 from sparsekern import Csr, SddmmVariant, SpmmVariant, Topology, VariantError
 from sparsekern.ops import plan_sddmm, plan_spmm, sddmm, spmm
+from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem
 from sparsekern.reference import error, tolerance
-
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*Grid size")]
-
+from sparsekern.select import H200_WARPS, select
 
 MOST_Y = 65_535  # blocks of a grid in y and z; in x there may be more
+IN_BLOCK = max(max(values["rows_per_block"]) for values in ALL_VALUES.values())  # rows or strips, at most
+TALL = 66_000 * IN_BLOCK  # of these a grid is tall, whichever variant is chosen
 
 
 def one_or_none(m, k):
@@ -24,12 +26,13 @@ def one_or_none(m, k):
     return Topology(offsets, rng.integers(0, k, offsets[-1]).astype(np.int32), (m, k))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     "variant, m",
     [
         (SpmmVariant(), 70_000),
         (SpmmVariant(rows_per_block=4, subwarp=8, stage=True, bundle=True, bin=True), 280_000),
-        (None, 70_000 * 32),
+        (None, TALL),
     ],
     ids=["plain", "staged", "chosen"],
 )
@@ -43,13 +46,14 @@ def test_a_grid_of_spmm_may_have_more_blocks_in_x_than_fit_in_y(variant, m, cupy
     check(Csr(t, values), b, host(out))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     "variant, m",
     [
         (SddmmVariant(), 70_000),
         (SddmmVariant(work="bounded", subwarp=8, rows_per_block=4, tile_nnz=8), 280_000),
         (SddmmVariant(work="strips", tile_nnz=8), 140_000),
-        (None, 1_300_000),
+        (None, 2 * TALL),
     ],
     ids=["plain", "bounded", "listed", "chosen"],
 )
@@ -61,6 +65,20 @@ def test_a_grid_of_sddmm_may_have_more_blocks_in_x_than_fit_in_y(variant, m, cup
     sddmm(t, *there, variant, out=out)
     terms = lhs.astype(np.float64)[np.repeat(np.arange(m), t.row_lengths)] * rhs[t.columns]
     assert error(host(out), terms.sum(axis=1), abs(terms).sum(axis=1)) <= tolerance(8)
+
+
+@pytest.mark.parametrize(
+    "kind, m, k, n, operands",
+    [(SpmmProblem, TALL, 50, 8, ["b", "c"]), (SddmmProblem, 2 * TALL, 8, 50, ["lhs", "rhs"])],
+    ids=["spmm", "sddmm"],
+)
+def test_the_grid_of_what_a_gpu_chooses_is_as_tall_as_these_tests_need(kind, m, k, n, operands):
+    rows = RowStats.of(np.arange(m) % 2)
+    layouts = dict.fromkeys(operands, Layout(8, 16, 8 * m))
+    problem = kind(m=m, k=k, n=n, nnz=m // 2, rows=rows, **layouts)
+    for warps in (1, 80 * 64, H200_WARPS, 10 * H200_WARPS):
+        variant, _ = select(problem, warps)
+        assert variant.grid(problem)[0] > MOST_Y, variant
 
 
 K, N, TOUCHED = 70_000, 32_768, 300  # K * N is past 2**31: 9.2 GB
@@ -97,6 +115,7 @@ STAGED = SpmmVariant(
 )
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("variant", [None, SpmmVariant(), STAGED], ids=["chosen", "plain", "staged"])
 def test_b_may_have_more_than_2_to_the_31_elements(variant, tall, cupy):
     b, rows, held = tall
@@ -117,6 +136,7 @@ LISTED = SddmmVariant(
 )
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     "variant", [None, SddmmVariant(work="bounded"), LISTED], ids=["chosen", "plain", "listed"]
 )

@@ -154,7 +154,7 @@ def test_a_structure_without_nonzeros_gives_one_without(shape, backend):
 @pytest.mark.parametrize("work", WORK)
 def test_offsets_may_be_64_bits_wide(work, backend):
     topology = ZOO["int64_offsets"].make().topology
-    assert topology.strips(8, False, False, 4)[1].dtype == np.int64
+    assert topology.strips(8, False, False, False, 4)[1].dtype == np.int64
     lhs, rhs = factors(topology, 9)
     variant = SddmmVariant(tile_nnz=8, rows_per_block=4, work=work)
     check_products(topology, lhs, rhs, sddmm(topology, lhs, rhs, variant, backend=backend))

@@ -14,7 +14,7 @@ from sparsekern import Csr, Topology
 from sparsekern.foreign import as_topology
 from sparsekern.ops import plan_sddmm, plan_spmm, sddmm, spmm
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*Grid size")]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture
