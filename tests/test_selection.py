@@ -294,3 +294,13 @@ def test_every_candidate_can_be_fitted_to_any_width(op):
         problem = make(**{width: size})
         for variant in candidates(op):
             assert fitted(variant, problem).check(problem) is None
+
+
+@pytest.mark.parametrize("subwarp, split", [(16, 2), (8, 4), (4, 8)])
+def test_a_block_that_has_one_row_gets_more_threads_where_vectors_are_narrower(subwarp, split):
+    """257 columns are no vectors of four: four times as many lanes then, or vectors of each."""
+    few = dict(rows_per_block=1, stage=True, prescale=True, uniform_trip=True, in_flight=8)
+    variant = SpmmVariant(vector=4, subwarp=subwarp, split=split, **few)
+    problem = spmm(n=257)
+    found = fitted(variant, problem)
+    assert (found.vector, found.rows_per_block, found.check(problem)) == (1, 1, None)

@@ -58,15 +58,15 @@ def _first_legal(variant, problem, rows, choices):
     rows, or of fewer if need be. Raises VariantError if there is none: with the last refusal of the problem,
     or of the toggles if none are legal.
     """
-    rows, refusal = min(rows, 64), None
-    while rows:
+    sizes = type(variant).__dataclass_fields__["rows_per_block"].metadata["choices"]
+    refusal = None
+    for size in sorted({size for size in sizes if size <= max(rows, 1)}, reverse=True):
         for changes in choices:
             try:
-                found = replace(variant, rows_per_block=rows, **changes)
+                found = replace(variant, rows_per_block=size, **changes)
                 refusal = found.check(problem)
             except VariantError as error:
                 refusal = refusal or str(error)
             if not refusal:
                 return found
-        rows //= 2
     raise VariantError(refusal)
