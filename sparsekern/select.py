@@ -5,7 +5,7 @@ from itertools import product
 from sparsekern.naming import format_variant
 from sparsekern.selection.features import features
 from sparsekern.selection.fitting import fitted, widest_vector
-from sparsekern.selection.tree import find, in_words, trees
+from sparsekern.selection.table import in_words, tables
 from sparsekern.toggles import MAX_GRID_Y, VariantError
 from sparsekern.variants import SddmmVariant, SpmmVariant
 
@@ -20,8 +20,8 @@ WIDEST = {
 def select(problem, resident_warps=0, own_kernel=False):
     """(variant, reason): a legal variant for `problem`, and why it in a sentence.
 
-    For a GPU a tree, made from recorded times, leads from a few features of the problem to a candidate,
-    which is then made to fit the operands; see `sparsekern.selection`.
+    For a GPU it is the candidate that should cost least by a table of recorded times, between whose problems
+    a few features of this one place it, made to fit the operands; see `sparsekern.selection`.
 
     resident_warps: how many warps the GPU holds at once; 0 on the emulator, where lanes cost most.
     own_kernel: for a kernel of the user's own, as a rule an edited `make_spmm`, which has no `in_flight`.
@@ -31,12 +31,14 @@ def select(problem, resident_warps=0, own_kernel=False):
     if own_kernel and problem.op == "spmm":
         return _plain(problem, resident_warps, "a kernel of one's own")
     values = features(problem, resident_warps)
-    leaf, path = find(trees()[problem.op], values)
+    table = tables()[problem.op]
+    weights = table.weights(list(values.values()))
+    candidate = table.variants[table.choice(weights)]
     try:
-        variant = fitted(leaf.variant, problem)
+        variant = fitted(candidate, problem)
     except VariantError as refusal:
-        return _plain(problem, resident_warps, f"not {format_variant(leaf.variant)}: {refusal}")
-    return variant, f"{_width(problem, variant)}; {in_words(problem.op, values, path)}"
+        return _plain(problem, resident_warps, f"not {format_variant(candidate)}: {refusal}")
+    return variant, f"{_width(problem, variant)}; {in_words(problem.op, values, table, weights)}"
 
 
 def _width(problem, variant):

@@ -1,4 +1,4 @@
-"""Trees made from costs and records: a planted rule is found, sizes are chosen, scores are held out."""
+"""Tables made from records: what is planted between problems is found, and scores are held out."""
 
 import json
 import os
@@ -10,126 +10,66 @@ from timings import PROVENANCE, row
 from sparsekern.datasets import ROOT_VARIABLE, dlmc
 from sparsekern.naming import format_variant
 from sparsekern.problem import RowStats
+from sparsekern.select import H200_WARPS
 from sparsekern.selection.candidates import MOST, candidates
-from sparsekern.selection.tree import PATH, leaves, trees, written
+from sparsekern.selection.features import features
+from sparsekern.selection.table import PATH, Table, tables
 from sparsekern.study import choose
-from sparsekern.study.growing import (
-    FEWEST,
-    LEAVES,
-    LEEWAY,
-    Table,
-    costs_by_size,
-    costs_of,
-    grow,
-    held_out_costs,
-    right_size,
-    round_between,
-)
+from sparsekern.study.choose import costs_of_chosen, few, held_out_costs
 from sparsekern.study.records import Record, RecordError, load, read, write
-from sparsekern.study.row_lengths import read_row_lengths, row_lengths
+from sparsekern.study.row_lengths import problem_of, read_row_lengths, row_lengths
 
 H200 = {**PROVENANCE, "gpu": "NVIDIA H200", "sms": "132"}
 
 
+def made_of(values, costs):
+    """A table of problems with numbers for names."""
+    return Table(
+        tuple(map(str, range(len(values)))), (None,) * len(costs[0]), np.array(values), np.array(costs)
+    )
+
+
 def planted(count=60, noise=0.0, seed=0):
-    """A table of three features and three candidates, each of which is best in one region and half as fast in
-    others: by the first feature, and by the second where the first is large. The third says nothing.
+    """A table of two features and three candidates, each the best in one region and by up to twice as slow
+    elsewhere: by the product of the features, so that no question of one of them tells.
     """
     rng = np.random.default_rng(seed)
-    values = rng.uniform(0, 1, (count, 3))
-    best = np.where(values[:, 0] < 0.4, 0, np.where(values[:, 1] < 0.7, 1, 2))
-    costs = np.where(np.arange(3) == best[:, None], 0.0, np.log(2)) + rng.uniform(0, noise, (count, 3))
-    return Table(values, costs, np.arange(count) // 2)
+    values = 2.0 ** rng.uniform(-3, 3, (count, 2))
+    along = np.log2(values).sum(1)[:, None]
+    costs = np.abs(along - [-3, 0, 3]) / 6
+    costs = np.minimum(costs - costs.min(1, keepdims=True), np.log(2))
+    return made_of(values, costs + rng.uniform(0, noise, costs.shape))
 
 
-def test_a_planted_rule_is_found_with_its_thresholds_and_nothing_else():
-    table = planted()
-    root = grow(table)
-    assert costs_of(root, table, LEAVES).max() == 0
-    assert (root.feature, root.above.feature) == (0, 1)
-    assert root.threshold == pytest.approx(0.4, abs=0.05) and root.above.threshold == pytest.approx(
-        0.7, abs=0.05
-    )
-    assert root.grown == 2 and root.above.grown == 3 and not root.below.grown
-    assert [node.choice for node in (root.below, root.above.below, root.above.above)] == [0, 1, 2]
+def test_what_is_held_out_is_chosen_well_where_costs_change_smoothly_with_features():
+    for noise, least in ((0.0, 0.99), (0.05, 0.96)):
+        table = planted(noise=noise)
+        assert np.exp(-held_out_costs(table, np.arange(60) // 2).mean()) > least
+    one_for_all = planted().costs.mean(0).min()
+    assert np.exp(-one_for_all) < 0.85
 
 
-def meaningless():
-    """A table whose features say nothing of which candidate is best."""
+def test_where_features_say_nothing_held_out_scores_are_no_better_than_chance():
     rng = np.random.default_rng(0)
     costs = np.where(rng.permuted(np.tile([0, 1, 2], (60, 1)), axis=1) == 0, 0.0, np.log(2))
-    return Table(rng.uniform(0, 1, (60, 3)), costs, np.arange(60) // 6)
+    table, everything = made_of(rng.uniform(1, 2, (60, 3)), costs), np.ones(60, bool)
+    seen = np.exp(-costs_of_chosen(table, everything, everything).mean())
+    unseen = np.exp(-held_out_costs(table, np.arange(60) // 6).mean())
+    assert unseen < 0.7 < seen
 
 
-def test_a_planted_rule_is_found_in_noise():
-    table = planted(noise=0.05)
-    assert right_size(table) >= 3
-    assert np.exp(-held_out_costs(table, table.matrices).mean()) > 0.95
+def test_what_is_held_out_has_no_part_in_the_choice_that_is_judged_on_it():
+    """Of two groups, each of which has a best candidate of its own, a table knows the other one's only."""
+    table = made_of(np.repeat([1.0, 2.0], 6)[:, None], np.repeat([[0.0, 1.0], [1.0, 0.0]], 6, axis=0))
+    assert held_out_costs(table, np.repeat([0, 1], 6)).tolist() == [1.0] * 12
+    assert held_out_costs(table, np.arange(12)).max() == 0
 
 
-def test_a_tree_has_no_more_leaves_than_help_on_what_is_unseen():
-    table = meaningless()
-    sizes = np.zeros(LEAVES)
-    for matrix in range(10):
-        seen, unseen = (table.part(which) for which in (table.matrices != matrix, table.matrices == matrix))
-        sizes += costs_by_size(grow(seen), unseen).sum(0) / len(table)
-    size = right_size(table)
-    assert sizes[size - 1] <= sizes.min() + LEEWAY < min(sizes[size:])
-
-
-def test_where_features_say_nothing_a_tree_may_fit_what_it_has_seen_but_held_out_scores_show_it():
-    table = meaningless()
-    seen = np.exp(-costs_of(grow(table), table, LEAVES).mean())
-    unseen = np.exp(-held_out_costs(table, table.matrices).mean())
-    assert unseen < 0.7 < 0.75 < seen
-
-
-def test_a_tree_of_fewer_leaves_is_the_one_that_would_have_been_grown_to_them():
-    table = planted(noise=0.5)
-    root = grow(table)
-    for size in range(1, LEAVES + 1):
-        assert costs_of(root, table, size).tolist() == costs_of(grow(table, size), table, LEAVES).tolist()
-    sums = [costs_of(root, table, size).sum() for size in range(1, LEAVES + 1)]
-    assert sums == sorted(sums, reverse=True)
-
-
-def test_no_leaf_holds_fewer_problems_than_it_must():
-    table = planted(noise=2.0)
-
-    def sizes(node):
-        return [*sizes(node.below), *sizes(node.above)] if node.grown else [len(node.rows)]
-
-    assert sum(sizes(grow(table))) == len(table) and min(sizes(grow(table))) >= FEWEST
-    few = table.part(np.arange(len(table)) < 2 * FEWEST - 1)
-    assert grow(few).grown is None
-
-
-def test_what_is_held_out_has_no_part_in_the_tree_that_is_judged_on_it():
-    """Of two groups, each of which has a best candidate of its own, a tree knows the other one's only."""
-    costs = np.repeat([[0.0, 1.0], [1.0, 0.0]], 6, axis=0)
-    table = Table(np.repeat([0.0, 1.0], 6)[:, None], costs, np.arange(12))
-    groups = np.repeat([0, 1], 6)
-    assert held_out_costs(table, groups).tolist() == [1.0] * 12
-    assert held_out_costs(table, table.matrices).max() == 0
-
-
-def test_equal_values_are_never_parted():
-    table = Table(np.ones((12, 1)), np.repeat([[0.0, 1.0], [1.0, 0.0]], 6, axis=0), np.arange(12))
-    assert grow(table).grown is None
-
-
-@pytest.mark.parametrize(
-    "low, high, expected",
-    [
-        (0.12, 0.24, 0.2),
-        (46, 72, 60),
-        (0.0, 1.0, 0.5),
-        (1.231, 1.239, 1.235),
-        (512, 513, 512.5),
-    ],
-)
-def test_thresholds_are_round_numbers_between(low, high, expected):
-    assert round_between(low, high) == expected
+def test_the_candidates_kept_are_those_that_do_most_together():
+    costs = np.array([[0.0, 1.0, 0.4, 0.0], [1.0, 0.0, 0.4, 1.0], [1.0, 0.1, 0.4, 1.0]])
+    assert few(costs, 1) == [1]
+    assert few(costs, 2) == few(costs) == [0, 1]
+    assert few(costs[:, 2:], 9) == [0, 1]
 
 
 WIDTHS = range(64, 64 * 17, 64)
@@ -149,12 +89,13 @@ def sweep(op="spmm", lacking=()):
     return rows
 
 
-def test_a_rule_planted_in_a_record_is_found_and_scores_are_perfect():
+def test_a_rule_planted_in_a_record_is_followed_and_scores_are_perfect():
     made = choose.study("spmm", Record(H200, sweep()), LENGTHS)
-    tree, scores = made.tree, made.scores
-    assert (tree.feature, tree.then.variant, tree.otherwise.variant) == ("warps", NARROW, BROAD)
+    scores = made.scores
+    assert [made.table.variants[column] for column in made.kept] == sorted(
+        (NARROW, BROAD), key=format_variant
+    )
     assert scores["problems"] == 96 and scores["matrices"] == scores["layers"] == 6
-    assert scores["leaves"] == 2 and [leaf.problems for leaf in leaves(tree)] == [48, 48]
     assert scores["held_out_layer"] == scores["held_out_matrix"] == scores["seen"] == 1
     assert scores["one_candidate_for_all"] == pytest.approx(0.7071, abs=1e-4)
 
@@ -168,10 +109,11 @@ def test_times_with_a_flushed_cache_do_not_count():
 def test_a_candidate_that_was_not_timed_on_a_problem_counts_as_the_slowest_there():
     lacking = [(NARROW, 64), (BROAD, 1024)]
     made = choose.study("spmm", Record(H200, sweep(lacking=lacking)), LENGTHS)
-    at = {problem: costs for problem, costs in zip(made.problems, made.table.costs, strict=True)}
-    one = {v: made.variants.index(v) for v in (NARROW, BROAD)}
-    assert at[MATRICES[0], 64][one[NARROW]] == 0 == at[MATRICES[0], 1024][one[BROAD]]  # the only one timed
-    assert at[MATRICES[0], 128][one[BROAD]] == pytest.approx(np.log(2))
+    at = dict(zip(made.table.problems, made.table.costs, strict=True))
+    one = {v: made.table.variants.index(v) for v in (NARROW, BROAD)}
+    assert at[f"{MATRICES[0]} at n=64"][one[NARROW]] == 0  # the only one timed
+    assert at[f"{MATRICES[0]} at n=1024"][one[BROAD]] == 0
+    assert at[f"{MATRICES[0]} at n=128"][one[BROAD]] == pytest.approx(np.log(2))
 
 
 def test_layers_of_one_name_and_shape_are_held_out_together():
@@ -194,6 +136,8 @@ def test_layers_of_one_name_and_shape_are_held_out_together():
             "row lengths of transformer/a/0.5/b.smtx are not known",
         ),
         ([row(matrix=MATRICES[0])], PROVENANCE, "its provenance lacks sms"),
+        ([row(matrix=MATRICES[0])], H200, "has one layer of spmm; it must have 2 at least"),
+        ([row(matrix=MATRICES[0], nnz=0)], H200, "problems of spmm without a nonzero"),
     ],
 )
 def test_a_record_that_will_not_do_is_refused(rows, provenance, message):
@@ -229,26 +173,38 @@ def record(tmp_path, monkeypatch):
     return path
 
 
-def test_the_command_writes_trees_that_select_reads_and_says_how_good_they_are(record, tmp_path, capsys):
-    out = tmp_path / "trees.json"
+def test_the_command_writes_tables_that_select_reads_and_says_how_good_they_are(record, tmp_path, capsys):
+    out = tmp_path / "tables.json"
     assert choose.main([str(record), "--out", str(out)]) == 0
-    made = trees(out)
-    assert made["spmm"].otherwise.variant == BROAD
-    assert made["sddmm"].feature == "k" and made["sddmm"].threshold == 300
-    said = capsys.readouterr().out
-    kept = json.loads(out.read_text())
+    made, kept = tables(out), json.loads(out.read_text())
+    lengths, narrow, broad = LENGTHS[MATRICES[0]], *candidates("sddmm")[:2]
+    for k, expected in ((64, narrow), (224, narrow), (416, broad), (4096, broad)):
+        problem = problem_of(row(0.0, op="sddmm", k=k, n=100), lengths)
+        at = list(features(problem, H200_WARPS).values())
+        assert made["sddmm"].variants[made["sddmm"].choice(made["sddmm"].weights(at))] == expected
     assert kept["made"]["record"] == "candidates.csv" and kept["made"]["gpu"] == "NVIDIA H200"
+    said = capsys.readouterr().out
     for op in ("spmm", "sddmm"):
         assert f"held_out_layer: {kept[op]['scores']['held_out_layer']}" in said
     assert str(tmp_path) not in out.read_text()
+
+
+def test_a_table_that_is_read_is_the_one_that_was_made(record, tmp_path, capsys):
+    out = tmp_path / "tables.json"
+    assert choose.main([str(record), "--out", str(out)]) == 0
+    for op, kept in tables(out).items():
+        made = choose.study(op, read(record), LENGTHS)
+        assert kept.problems == made.table.problems and (kept.values == made.table.values).all()
+        assert kept.variants == tuple(made.table.variants[column] for column in made.kept)
+        assert (kept.costs == made.table.costs[:, made.kept]).all()
 
 
 def test_the_same_times_give_the_same_file_whatever_the_order_of_rows(record, tmp_path, capsys):
     texts, rows = [], read(record).rows
     for order in (1, 1, -1):
         write(record, H200, rows[::order])
-        choose.main([str(record), "--out", str(tmp_path / "trees.json")])
-        texts.append((tmp_path / "trees.json").read_text())
+        choose.main([str(record), "--out", str(tmp_path / "tables.json")])
+        texts.append((tmp_path / "tables.json").read_text())
     assert texts[0] == texts[1] == texts[2]
 
 
@@ -280,7 +236,8 @@ def test_the_row_lengths_that_are_kept_are_those_of_the_matrices(tmp_path):
 
 
 @pytest.mark.parametrize("op", ["spmm", "sddmm"])
-def test_the_trees_and_their_scores_are_made_of_the_committed_record_and_nothing_else(op):
+def test_the_tables_and_their_scores_are_made_of_the_committed_record_and_nothing_else(op):
     kept = json.loads(PATH.read_text())[op]
     made = choose.study(op, load("candidates"), read_row_lengths())
-    assert written(made.tree) == kept["tree"] and made.scores == kept["scores"]
+    assert made.scores == kept["scores"]
+    assert {key: kept[key] for key in made.written} == made.written

@@ -135,7 +135,7 @@ def wheel(tmp_path_factory):
 def test_wheel_holds_the_package_its_data_and_its_license(wheel):
     names = set(wheel.namelist())
     assert {"sparsekern/__init__.py", "sparsekern/__main__.py", "sparsekern/layers.csv"} <= names
-    assert {f"sparsekern/selection/{name}" for name in ("spmm.txt", "sddmm.txt", "trees.json")} <= names
+    assert {f"sparsekern/selection/{name}" for name in ("spmm.txt", "sddmm.txt", "tables.json")} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "sparsekern").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules

@@ -131,7 +131,7 @@ def test_trees_are_made_of_the_candidates_once_these_are_whole_and_before_what_t
     assert len(commands.words) == 3 and not any("choose" in text for text in commands.texts)
 
 
-def test_nothing_is_chosen_while_there_is_no_time_to_make_the_trees(tmp_path, monkeypatch, capsys):
+def test_nothing_is_chosen_while_there_is_no_time_to_make_the_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "monotonic", lambda: 0.0)
     assert made(tmp_path, ["candidates", "sweep"], commands := Commands(), end=4 * 60.0) == UNFINISHED
     assert len(commands.words) == 3 and all("candidates.csv" in text for text in commands.texts)

@@ -136,8 +136,8 @@ def results(tmp_path, monkeypatch):
         for op, (matrix, layer) in held_out.items()
     }
     made = {"made_by": "this", "gpu": PROVENANCE["gpu"]}
-    (tmp_path / "trees.json").write_text(json.dumps({"made": made, **choices}))
-    monkeypatch.setattr(scorecard, "TREES", tmp_path / "trees.json")
+    (tmp_path / "tables.json").write_text(json.dumps({"made": made, **choices}))
+    monkeypatch.setattr(scorecard, "TABLES", tmp_path / "tables.json")
     first = "first call of a new variant"
     times = ("planned launch", 7), ("spmm(a, b) on CuPy", 31.5), (first, 8e5), (first, 9e5), (first, 7e5)
     costs = [Cost(what, us, 0.0, 1, "a problem") for what, us in times]
@@ -166,12 +166,12 @@ def test_a_figure_that_is_not_there_reaches_nothing_and_says_why(results):
 
 
 def test_choices_made_from_another_record_are_told_in_their_rows_and_the_others_stay(results):
-    choices = json.loads(scorecard.TREES.read_text())
+    choices = json.loads(scorecard.TABLES.read_text())
     choices["made"]["gpu"] = "another"
-    scorecard.TREES.write_text(json.dumps(choices))
+    scorecard.TABLES.write_text(json.dumps(choices))
     found = scores("gpu", results)
     assert [score.goal.study for score in found if score.got is None] == ["candidates"] * 4
-    said = "is not what trees.json was made from, by its gpu: python -m sparsekern.study.choose"
+    said = "is not what tables.json was made from, by its gpu: python -m sparsekern.study.choose"
     assert all(said in score.verdict and not score.reaches(score.goal.bar) for score in found[8:12])
 
 

@@ -1,9 +1,9 @@
-"""How `select` chooses: candidates, features, the trees between them, and what fits operands."""
+"""How `select` chooses: candidates, features, tables of what those cost by these, and what fits operands."""
 
 import json
 from dataclasses import fields, replace
-from math import inf
 
+import numpy as np
 import pytest
 from test_lattice import disagreement
 from timings import row
@@ -16,7 +16,7 @@ from sparsekern.select import H200_WARPS, select
 from sparsekern.selection.candidates import MOST, candidates, read_variants
 from sparsekern.selection.features import FEATURES, features
 from sparsekern.selection.fitting import fitted
-from sparsekern.selection.tree import PATH, Leaf, Split, find, in_words, leaves, trees
+from sparsekern.selection.table import NUGGET, PATH, Table, in_words, tables
 from sparsekern.study import bench_command
 from sparsekern.study.cases import cases
 from sparsekern.study.row_lengths import problem_of, read_row_lengths
@@ -89,40 +89,69 @@ def test_a_line_that_is_no_variant_is_refused_by_number(tmp_path):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_tree_is_small_and_each_leaf_is_a_candidate(op):
-    ends = leaves(trees()[op])
-    assert 2 <= len(ends) <= 16
-    assert {leaf.variant for leaf in ends} <= set(candidates(op))
-    assert all(leaf.problems > 0 for leaf in ends)
+def test_a_table_is_small_and_of_candidates(op):
+    table = tables()[op]
+    assert 2 <= len(table.variants) <= 20 and set(table.variants) <= set(candidates(op))
+    assert table.values.shape == (len(table.problems), len(FEATURES[op])) and table.values.min() > 0
+    assert table.costs.shape == (len(table.problems), len(table.variants)) and table.costs.min() >= 0
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_leaf_of_a_tree_can_be_reached_and_every_question_is_of_a_known_feature(op):
-    def reachable(node, bounds):
-        if isinstance(node, Leaf):
-            return
-        low, high = bounds.get(node.feature, (-inf, inf))
-        assert node.feature in FEATURES[op] and low < node.threshold < high
-        reachable(node.then, bounds | {node.feature: (low, node.threshold)})
-        reachable(node.otherwise, bounds | {node.feature: (node.threshold, high)})
-
-    reachable(trees()[op], {})
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_select_takes_what_the_tree_says_on_the_problems_of_the_paper(op):
-    for problem in papers_problems(op):
-        leaf, _ = find(trees()[op], features(problem, H200_WARPS))
-        variant, _ = select(problem, H200_WARPS)
-        assert variant == fitted(leaf.variant, problem) and variant.check(problem) is None
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_the_leaves_hold_all_problems_that_made_a_tree_and_the_scores_say_how_many(op):
+def test_the_table_that_is_kept_says_what_it_holds_and_is_of_the_features_that_are_asked_for(op):
     kept = json.loads(PATH.read_text())
     scores = kept[op]["scores"]
-    assert sum(leaf.problems for leaf in leaves(trees()[op])) == scores["problems"]
-    assert len(leaves(trees()[op])) == scores["leaves"] and kept["made"]["gpu"] == "NVIDIA H200"
+    assert kept[op]["features"] == list(FEATURES[op]) and kept["made"]["gpu"] == "NVIDIA H200"
+    assert len(set(tables()[op].problems)) == scores["problems"]
+    assert len(tables()[op].variants) == scores["candidates_kept"]
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_select_takes_what_the_table_says_on_the_problems_of_the_paper_and_is_seldom_far_off(op):
+    table, costs = tables()[op], []
+    rows = {tuple(values): row for values, row in zip(table.values, table.costs, strict=True)}
+    for problem in papers_problems(op):
+        values = [float(f"{value:.6g}") for value in features(problem, H200_WARPS).values()]
+        choice = table.choice(table.weights(list(features(problem, H200_WARPS).values())))
+        variant, _ = select(problem, H200_WARPS)
+        assert variant == fitted(table.variants[choice], problem) and variant.check(problem) is None
+        costs.append(rows[tuple(values)][choice])
+    assert len(costs) == {"spmm": 77, "sddmm": 147}[op] and np.exp(-np.mean(costs)) > 0.97
+
+
+def small(values, costs):
+    return Table(tuple("abcdef"[: len(values)]), (None,) * len(costs[0]), np.array(values), np.array(costs))
+
+
+def test_weights_sum_to_one_and_are_largest_for_the_nearest_problem():
+    table = small([[1.0, 1.0], [8.0, 1.0], [1.0, 8.0], [8.0, 8.0]], [[0.0]] * 4)
+    weights = table.weights([1.2, 1.1])
+    assert weights.sum() == pytest.approx(1) and weights.argmax() == 0
+    assert table.weights([8**0.5, 8**0.5]) == pytest.approx([0.25] * 4)
+
+
+def test_between_two_problems_costs_go_along_the_distance_in_doublings():
+    """With two problems kriging is by hand: weights (1 +- t) / 2, t of which the nugget takes its share."""
+    table, apart = small([[1.0], [16.0]], [[0.0], [1.0]]), 4
+    for doublings in (0, 1, 2, 3, 4):
+        weight = (1 - (doublings - apart / 2) / (apart + NUGGET) * 2) / 2
+        assert table.weights([2.0**doublings]) == pytest.approx([weight, 1 - weight])
+
+
+def test_problems_of_the_same_features_count_alike():
+    table = small([[1.0], [1.0], [16.0]], [[0.0], [0.2], [1.0]])
+    first, second, _ = table.weights([1.0])
+    assert first == pytest.approx(second) and first + second > 0.95
+
+
+def test_beyond_what_is_recorded_its_edge_counts():
+    table = small([[1.0], [4.0], [16.0]], [[0.0]] * 3)
+    assert table.weights([0]).tolist() == table.weights([1.0]).tolist()
+    assert table.weights([1e9]).tolist() == table.weights([16.0]).tolist()
+
+
+def test_of_candidates_that_should_cost_the_same_the_first_is_chosen():
+    table = small([[1.0], [4.0]], [[0.3, 0.1, 0.1 + 1e-12, 0.1], [0.3, 0.1, 0.1, 0.1 - 1e-12]])
+    assert table.choice(table.weights([2.0])) == 1
 
 
 def test_the_features_are_those_that_are_described():
@@ -144,24 +173,20 @@ def test_a_matrix_without_rows_or_nonzeros_has_features_and_a_choice():
         assert select(problem, H200_WARPS)[0].check(problem) is None
 
 
-def test_the_reason_names_the_features_that_decided_with_values_and_bounds():
-    tree = Split("cov", 0.5, Split("longest", 100, Leaf(None, 1), Leaf(None, 2)), Leaf(None, 3))
-    tree = Split("cov", 0.1, Leaf(None, 4), tree)
-    values = {"cov": 0.2004, "longest": 80, "warps": 7}
-    leaf, path = find(tree, values)
-    assert leaf.problems == 1
-    words = FEATURES["spmm"]
-    said = f"0.2 (at least 0.1 and below 0.5) {words['cov']}, 80 (below 100) {words['longest']}"
-    assert in_words("spmm", values, path) == said
-
-
 @pytest.mark.parametrize("problem", [spmm(), sddmm()], ids=OPS)
-def test_select_says_how_wide_vectors_are_and_what_the_tree_asked(problem):
+def test_select_says_how_wide_vectors_are_what_the_features_were_and_which_problem_counted_most(problem):
     _, reason = select(problem, H200_WARPS)
-    values = features(problem, H200_WARPS)
-    _, path = find(trees()[problem.op], values)
-    assert reason.startswith("vector=4: the widest that ") and in_words(problem.op, values, path) in reason
-    assert path
+    values, table = features(problem, H200_WARPS), tables()[problem.op]
+    weights = table.weights(list(values.values()))
+    assert reason.startswith("vector=4: the widest that ")
+    assert reason.endswith(in_words(problem.op, values, table, weights))
+    assert all(f"{values[name]:.3g} {what}" in reason for name, what in FEATURES[problem.op].items())
+    assert f"{table.problems[weights.argmax()]} counts most, {weights.max():.0%}" in reason
+
+
+def test_rows_that_hardly_differ_count_as_even():
+    assert features(spmm(cov=0.0), 1)["cov"] == features(spmm(cov=0.1), 1)["cov"] == 0.1
+    assert features(spmm(cov=0.5), 1)["cov"] == 0.5
 
 
 @pytest.mark.parametrize("problem", [spmm(), sddmm()], ids=OPS)

@@ -15,12 +15,17 @@ MADE = "uniform 100x100 0.9 seed 0"
 [(_, TODAY)] = chosen_now(Record(NOW, [row(matrix=MADE)]), "every")
 
 
+EARLIER = ("sweep", "scaling")  # measured before `select` went by tables, and to be measured anew
+
+
 def recorded(study):
     """A study, to be skipped if no record of it is committed."""
     try:
-        return path_of(study) and study
+        path_of(study)
     except FileNotFoundError:
         return pytest.param(study, marks=pytest.mark.skip(reason="no such record is committed"))
+    earlier = pytest.mark.xfail(strict=True, raises=AssertionError, reason="select chose otherwise then")
+    return pytest.param(study, marks=earlier) if study in EARLIER else study
 
 
 @pytest.mark.parametrize("study", [recorded(name) for name, study in STUDIES.items() if study.choice])

@@ -1,1 +1,1 @@
-"""What `select` goes by: the candidates, the features of a problem, and a tree from these to those."""
+"""What `select` goes by: the candidates, the features of a problem, and what those cost on recorded ones."""

@@ -55,16 +55,18 @@ def _fitted_sddmm(variant, p, vector):
 
 def _first_legal(variant, problem, rows, choices):
     """`variant` with the first of `choices`, each {toggle: value}, that runs `problem`, in blocks of `rows`
-    rows, or of fewer if need be. Raises VariantError, with the last refusal, if there is none.
+    rows, or of fewer if need be. Raises VariantError if there is none: with the last refusal of the problem,
+    or of the toggles if none are legal.
     """
     sizes = type(variant).__dataclass_fields__["rows_per_block"].metadata["choices"]
+    refusal = None
     for size in sorted({size for size in sizes if size <= max(rows, 1)}, reverse=True):
         for changes in choices:
             try:
                 found = replace(variant, rows_per_block=size, **changes)
                 refusal = found.check(problem)
             except VariantError as error:
-                refusal = str(error)
+                refusal = refusal or str(error)
             if not refusal:
                 return found
     raise VariantError(refusal)

@@ -1,4 +1,4 @@
-"""Makes the trees by which `select` chooses, from a record of the times of all candidates.
+"""Makes the tables by which `select` chooses, from a record of the times of all candidates.
 
 python -m sparsekern.study.choose data/results/nvidia-h200/candidates.csv
 """
@@ -7,8 +7,8 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -17,67 +17,108 @@ from sparsekern.naming import format_variant, parse_variant
 from sparsekern.selection.candidates import MOST
 from sparsekern.selection.features import FEATURES, features
 from sparsekern.selection.fitting import fitted
-from sparsekern.selection.tree import PATH, Leaf, Split, leaves, written
-from sparsekern.study.growing import Table, costs_of, grow, held_out_costs, right_size
+from sparsekern.selection.table import DIGITS, PATH, Table, costs_of
 from sparsekern.study.records import RecordError, read, resident_warps
 from sparsekern.study.row_lengths import problems_of, read_row_lengths
 from sparsekern.toggles import VariantError
 
-CARRIED = ("gpu", "sms", "date", "commit", "kernels_sha256")  # of a record's provenance, to the trees'
+CARRIED = ("gpu", "sms", "date", "commit", "kernels_sha256")  # of a record's provenance, to the tables'
+COLUMNS = 20  # candidates in a table, at most: the others seldom are the best by much
 
 
 @dataclass
 class Study:
-    """The problems of one operation, what each candidate costs on them, and the tree made of that.
+    """The problems of one operation, and what each candidate costs on them.
 
-    problems: (matrix, width) of each row of `table`. layers: (problems,) ints: problems of one layer, by name
-    and shape, are look-alikes, whatever their sparsity and pruning method. size: leaves
-    that the tree may have.
+    table: of all candidates. percent: (problems, candidates), of how much more than the least time each took,
+    which `table` has as costs. matrices, layers: (problems,) ints: which are of one matrix. Problems of one
+    layer, by name and shape, are look-alikes, whatever their sparsity and pruning method.
     """
 
     op: str
-    problems: list
-    variants: list
     table: Table
+    percent: np.ndarray
+    matrices: np.ndarray
     layers: np.ndarray
 
-    def __post_init__(self):
-        self.size, self.root = right_size(self.table), grow(self.table)
-
-    @property
-    def tree(self):
-        """A `Split` or a `Leaf`."""
-        return self._tree(self.root)
-
-    def _tree(self, node):
-        if not node.grown or node.grown > self.size:
-            return Leaf(self.variants[node.choice], len(node.rows))
-        name = list(FEATURES[self.op])[node.feature]
-        return Split(name, node.threshold, self._tree(node.below), self._tree(node.above))
+    @cached_property
+    def kept(self):
+        """The columns of the candidates that `select` chooses from."""
+        return few(self.table.costs)
 
     @cached_property
     def scores(self):
         """{what: text or number}: geometric means of time of the best candidate / time of the chosen one.
 
-        held_out_layer, held_out_matrix: on layers, or on matrices, that the tree had not seen.
+        held_out_layer, held_out_matrix: on layers, or on matrices, that the table had not seen.
         """
-        table = self.table
-        layer, matrix = (held_out_costs(table, groups) for groups in (self.layers, table.matrices))
+        table, everything = self.table, np.ones(len(self.matrices), bool)
+        layer, matrix = (held_out_costs(table, groups) for groups in (self.layers, self.matrices))
         worst = int(layer.argmax())
-        name, width = self.problems[worst]
         return {
-            "problems": len(self.problems),
-            "matrices": len(np.unique(table.matrices)),
+            "problems": len(table.problems),
+            "matrices": len(np.unique(self.matrices)),
             "layers": len(np.unique(self.layers)),
-            "candidates": len(self.variants),
-            "leaves": len(leaves(self.tree)),
+            "candidates_timed": len(table.variants),
+            "candidates_kept": len(self.kept),
             "held_out_layer": _score(layer),
             "held_out_matrix": _score(matrix),
-            "seen": _score(costs_of(self.root, table, self.size)),
+            "seen": _score(costs_of_chosen(table, everything, everything)),
             "one_candidate_for_all": _score(table.costs[:, table.costs.sum(0).argmin()]),
             "worst_of_held_out_layers": _score(layer[[worst]]),
-            "worst_problem": f"{name} at {'n' if self.op == 'spmm' else 'k'}={width}",
+            "worst_problem": table.problems[worst],
         }
+
+    @property
+    def written(self):
+        """The candidates and problems of the table, as JSON keeps them."""
+        table, kept = self.table, self.kept
+        rows = zip(table.problems, table.values.tolist(), self.percent[:, kept].tolist(), strict=True)
+        problems = [
+            {"problem": name, "features": [json.loads(_short(value)) for value in at], "slower": slower}
+            for name, at, slower in rows
+        ]
+        return {
+            "candidates": [format_variant(table.variants[column]) for column in kept],
+            "problems": problems,
+        }
+
+
+def few(costs, most=COLUMNS):
+    """Up to `most` columns of costs, (problems, candidates): one by one, those that most lessen the mean over
+    problems of the cost of the best of them.
+    """
+    kept, least = [], np.full(len(costs), np.inf)
+    for _ in range(min(most, costs.shape[1])):
+        together = np.minimum(costs, least[:, None])
+        column = int(np.round(together.sum(0), DIGITS).argmin())
+        if column in kept:
+            break
+        kept.append(column)
+        least = together[:, column]
+    return sorted(kept)
+
+
+def costs_of_chosen(table, seen, unseen):
+    """(problems,): costs, on the `unseen` problems, of what is chosen by a table made of those `seen`.
+
+    seen, unseen: (problems,) bools.
+    """
+    kept = few(table.costs[seen])
+    known = replace(table, values=table.values[seen], costs=table.costs[seen][:, kept])
+    chosen = [kept[known.choice(known.weights(values))] for values in table.values[unseen]]
+    return table.costs[unseen, chosen]
+
+
+def held_out_costs(table, groups):
+    """(problems,): costs on each problem of what is chosen by a table made without all of its group.
+
+    groups: (problems,) ints, which no two problems of one matrix have different.
+    """
+    costs = np.zeros(len(groups))
+    for group in np.unique(groups):
+        costs[groups == group] = costs_of_chosen(table, groups != group, groups == group)
+    return costs
 
 
 def _score(costs):
@@ -88,28 +129,47 @@ def study(op, record, row_lengths):
     """The `Study` of an operation. record: a `records.Record`, whose rows with a warm L2 count. row_lengths:
     {matrix: `RowStats`}.
 
-    Raises RecordError for a record without rows of `op`, of more than MOST variants, or of matrices that
-    `row_lengths` lacks, other than generated ones.
+    Raises RecordError for a record without rows of `op`, of more than MOST variants, of matrices that
+    `row_lengths` lacks, other than generated ones, of problems without a nonzero, or of one layer.
     """
     times, problems = defaultdict(dict), {}
+    parsed = cache(partial(parse_variant, op))
     rows = [row for row in record.rows if row.op == op and row.l2 == "warm"]
     for row, problem in zip(rows, problems_of(rows, row_lengths), strict=True):
-        times[row.matrix, row.width][parse_variant(op, row.variant)] = row.time_us
+        times[row.matrix, row.width][parsed(row.variant)] = row.time_us
         problems[row.matrix, row.width] = problem
     problems = dict(sorted(problems.items()))
     variants = sorted({variant for timed in times.values() for variant in timed}, key=format_variant)
     if not 0 < len(variants) <= MOST:
         raise RecordError(f"the record has {len(variants)} variants of {op}; it must have 1 to {MOST}")
     warps = resident_warps(record)
-    values = [list(features(problem, warps).values()) for problem in problems.values()]
-    costs = [_costs(variants, times[key], problem) for key, problem in problems.items()]
-    table = Table(np.array(values, float), np.array(costs), _numbered(matrix for matrix, _ in problems))
-    layers = [(matrix.rsplit("/", 1)[-1], p.sparse_shape) for (matrix, _), p in problems.items()]
-    return Study(op, list(problems), variants, table, _numbered(layers))
+    values = np.array([_values(problem, warps) for problem in problems.values()])
+    if not values.all():
+        raise RecordError(f"the record has problems of {op} without a nonzero, a row or a column")
+    percent = np.array([_percent(variants, times[key], problem) for key, problem in problems.items()])
+    side = "n" if op == "spmm" else "k"
+    names = tuple(f"{matrix} at {side}={width}" for matrix, width in problems)
+    layers = _numbered((matrix.rsplit("/", 1)[-1], p.sparse_shape) for (matrix, _), p in problems.items())
+    if not layers.any():
+        raise RecordError(
+            f"the record has one layer of {op}; it must have 2 at least, of which to hold one out"
+        )
+    table = Table(names, tuple(variants), values, costs_of(percent))
+    return Study(op, table, percent, _numbered(matrix for matrix, _ in problems), layers)
 
 
-def _costs(variants, times, problem):
-    """log(time / least time) of each candidate on a problem.
+def _values(problem, warps):
+    """The features of a problem, as a table has them."""
+    return [float(_short(value)) for value in features(problem, warps).values()]
+
+
+def _short(number):
+    """A number in as many digits as a table has."""
+    return f"{number:.6g}"
+
+
+def _percent(variants, times, problem):
+    """How many percent more than the least time each candidate takes on a problem.
 
     `select` runs a candidate fitted to the problem. If that was not timed, the candidate itself counts, which
     leaves more lanes idle; if that was not either, or none can run, the slowest that was.
@@ -121,7 +181,7 @@ def _costs(variants, times, problem):
             found.append(times.get(fitted(variant, problem), times.get(variant, slowest)))
         except VariantError:
             found.append(slowest)
-    return np.log(np.array(found) / fastest)
+    return np.round((np.array(found) / fastest - 1) * 100, 1)
 
 
 def _numbered(names):
@@ -130,18 +190,29 @@ def _numbered(names):
 
 
 def text(record, name, studies):
-    """What the file of trees holds. name: what the record is called."""
+    """What the file of tables holds. name: what the record is called."""
     made = {"made_by": "python -m sparsekern.study.choose", "record": name}
     made |= {key: record.provenance[key] for key in CARRIED if key in record.provenance}
-    kept = {s.op: {"scores": s.scores, "tree": written(s.tree)} for s in studies}
-    return json.dumps({"made": made, **kept}, indent=1) + "\n"
+    kept = {s.op: {"scores": s.scores, "features": list(FEATURES[s.op]), **s.written} for s in studies}
+    return _json({"made": made, **kept}) + "\n"
+
+
+def _json(value, indent="\n", depth=3):
+    """JSON with a line for each item of objects and arrays, down to `depth` of them."""
+    if not depth or not isinstance(value, dict | list):
+        return json.dumps(value)
+    inner = indent + " "
+    if isinstance(value, list):
+        return f"[{inner}{f',{inner}'.join(_json(item, inner, depth - 1) for item in value)}{indent}]"
+    items = (f"{json.dumps(key)}: {_json(item, inner, depth - 1)}" for key, item in value.items())
+    return f"{{{inner}{f',{inner}'.join(items)}{indent}}}"
 
 
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.choose", description=__doc__)
     help = "times of all candidates: bench --variants candidates, for both operations"
     parser.add_argument("record", type=Path, metavar="RECORD", help=help)
-    help = "where the trees go; default: where select looks for them"
+    help = "where the tables go; default: where select looks for them"
     parser.add_argument("--out", type=Path, default=PATH, metavar="JSON", help=help)
     arguments = parser.parse_args(words)
     try:

@@ -96,7 +96,7 @@ def remake(studies, how, fresh=False):
 
     Returns 0, 1 if one was refused or failed, or UNFINISHED if time was up. how: a `Remake`. fresh: remove a
     record that is `stale` first, which otherwise is refused. The others are made all the same, but none once
-    time is up: first the candidates, and the trees made of them, must be whole.
+    time is up: first the candidates, and the tables made of them, must be whole.
     """
     how.folder.mkdir(parents=True, exist_ok=True)
     states = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sparsekern.selection.tree import PATH as TREES
+from sparsekern.selection.table import PATH as TABLES
 from sparsekern.study.compare import FASTEST, against, mean
 from sparsekern.study.launch_cost import read_launch_costs
 from sparsekern.study.records import RESULTS, RecordError, path_of, provenance_in, read
@@ -48,15 +48,15 @@ def speed_up(rows, op, rival, sparse=False, worst=False):
 
 
 def read_choices(path):
-    """What `study.choose` found of the record at `path`, by operation, and wrote beside the trees.
+    """What `study.choose` found of the record at `path`, by operation, and wrote beside the tables.
 
-    Raises RecordError if the trees were made from a record of another date, commit or kernels.
+    Raises RecordError if the tables were made from a record of another date, commit or kernels.
     """
-    kept, origin = json.loads(TREES.read_text(encoding="utf-8")), provenance_in(path)
+    kept, origin = json.loads(TABLES.read_text(encoding="utf-8")), provenance_in(path)
     differ = [key for key, value in kept["made"].items() if origin.get(key, value) != value]
     if differ:
         raise RecordError(
-            f"{path} is not what {TREES.name} was made from, by its {', '.join(differ)}: "
+            f"{path} is not what {TABLES.name} was made from, by its {', '.join(differ)}: "
             f"python -m sparsekern.study.choose {path}"
         )
     return kept

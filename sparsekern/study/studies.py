@@ -22,7 +22,7 @@ def _bench(options, ops=("spmm", "sddmm")):
     return tuple(f"python -m sparsekern bench --op {op} {options} --out {{path}}" for op in ops)
 
 
-STUDIES = {  # in the order in which they are made: the trees come first, by which `select` chooses
+STUDIES = {  # in the order in which they are made: the tables come first, by which `select` chooses
     "candidates": Study(
         (
             *_bench("--variants candidates --no-baselines"),
