@@ -16,7 +16,7 @@ from sparsekern.selection.features import features
 from sparsekern.selection.table import PATH, Table, tables
 from sparsekern.study import choose
 from sparsekern.study.choose import costs_of_chosen, few, held_out_costs
-from sparsekern.study.records import Record, RecordError, load, read, write
+from sparsekern.study.records import Record, RecordError, load, path_of, read, write
 from sparsekern.study.row_lengths import problem_of, read_row_lengths, row_lengths
 
 H200 = {**PROVENANCE, "gpu": "NVIDIA H200", "sms": "132"}
@@ -241,3 +241,14 @@ def test_the_tables_and_their_scores_are_made_of_the_committed_record_and_nothin
     made = choose.study(op, load("candidates"), read_row_lengths())
     assert made.scores == kept["scores"]
     assert {key: kept[key] for key in made.written} == made.written
+
+
+def test_the_tables_of_the_library_are_made_of_candidates_only(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(choose, "PATH", tmp_path / "tables.json")
+    for study in ("ladder", "sweep"):
+        assert choose.main([str(path_of(study)), "--out", str(choose.PATH)]) == 2
+        assert "which is no candidate" in capsys.readouterr().err
+    assert not choose.PATH.exists()
+    nowhere = tmp_path / "no folder" / "tables.json"
+    assert choose.main([str(path_of("candidates")), "--out", str(nowhere)]) == 2
+    assert "there is no folder" in capsys.readouterr().err

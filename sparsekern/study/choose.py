@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from sparsekern.naming import format_variant, parse_variant
-from sparsekern.selection.candidates import MOST
+from sparsekern.selection.candidates import MOST, candidates
 from sparsekern.selection.features import FEATURES, features
 from sparsekern.selection.fitting import fitted
 from sparsekern.selection.table import DIGITS, PATH, Table, costs_of
@@ -208,6 +208,18 @@ def _json(value, indent="\n", depth=3):
     return f"{{{inner}{f',{inner}'.join(items)}{indent}}}"
 
 
+def _check_candidates(record):
+    """Raises RecordError unless all variants of a record are candidates: `select` will choose among them."""
+    for op in FEATURES:
+        known = set(map(format_variant, candidates(op)))
+        for row in record.rows:
+            if row.op == op and row.variant not in known:
+                raise RecordError(
+                    f"the record has {row.variant} of {op}, which is no candidate: they are in "
+                    f"sparsekern/selection/{op}.txt; --out names another file for its table"
+                )
+
+
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.choose", description=__doc__)
     help = "times of all candidates: bench --variants candidates, for both operations"
@@ -217,6 +229,10 @@ def main(words=None):
     arguments = parser.parse_args(words)
     try:
         record, lengths = read(arguments.record), read_row_lengths()
+        if arguments.out == PATH:
+            _check_candidates(record)
+        if not arguments.out.parent.is_dir():
+            raise FileNotFoundError(f"--out is {arguments.out}, and there is no folder of that name")
         studies = [study(op, record, lengths) for op in FEATURES]
         arguments.out.write_text(text(record, arguments.record.name, studies), encoding="utf-8", newline="\n")
     except (OSError, ValueError) as error:
