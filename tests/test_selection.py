@@ -300,3 +300,12 @@ def test_a_block_that_has_one_row_gets_more_threads_where_vectors_are_narrower(s
     problem = spmm(n=257)
     found = fitted(variant, problem)
     assert (found.vector, found.rows_per_block, found.check(problem)) == (1, 1, None)
+
+
+@pytest.mark.parametrize("n", [257, 1001, 4095])
+def test_an_odd_width_takes_no_wide_tile_out_of_the_choice(n):
+    wide = [variant for variant in candidates("spmm") if variant.items == 4]
+    assert wide
+    for variant in wide:
+        found = fitted(variant, spmm(n=n))
+        assert (found.vector, found.items, found.in_flight) == (1, 8, variant.in_flight)

@@ -6,6 +6,7 @@ from sparsekern.toggles import VariantError
 from sparsekern.variants import KINDS
 
 NARROWEST = 32  # columns: tiles of C are cut to that, not further
+MOST_ITEMS = 8  # vectors of a lane, of which there are no variants with more
 
 
 def widest_vector(problem):
@@ -19,9 +20,9 @@ def fitted(variant, problem):
     """The variant nearest to `variant` that runs `problem` and leaves few lanes idle.
 
     Vectors are as wide as the operands allow, up to those of `variant`; more lanes, or more vectors to a
-    lane, make up for narrower ones. A tile that would be twice as wide as C or more is cut, and an inner
-    dimension is split no further than its parts have a vector for each lane; the lanes that this frees take
-    more rows. Raises VariantError if what comes out cannot run `problem`.
+    lane up to MOST_ITEMS, make up for narrower ones. A tile that would be twice as wide as C or more is cut,
+    and an inner dimension is split no further than its parts have a vector for each lane; the lanes that this
+    frees take more rows. Raises VariantError if what comes out cannot run `problem`.
     """
     vector = min(widest_vector(problem), variant.vector)
     changed = _fitted_spmm if problem.op == "spmm" else _fitted_sddmm
@@ -29,9 +30,10 @@ def fitted(variant, problem):
 
 
 def _fitted_spmm(variant, p, vector):
-    items, lanes, tile = variant.items, variant.subwarp, variant.tile_n
+    items, lanes = variant.items, variant.subwarp
     for _ in range((variant.vector // vector).bit_length() - 1):
-        lanes, items = (2 * lanes, items) if lanes < 32 else (lanes, 2 * items)
+        lanes, items = (2 * lanes, items) if lanes < 32 else (lanes, min(2 * items, MOST_ITEMS))
+    tile = lanes * items * vector
     while tile >= 2 * p.n and tile > NARROWEST and items * lanes > 1:
         lanes, items = (lanes, items // 2) if items > 1 else (lanes // 2, items)
         tile //= 2
