@@ -4,7 +4,6 @@
 without a file, of the one on an H200.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, fields
@@ -13,8 +12,8 @@ from rich.table import Table
 
 from sparsekern.ladders import without
 from sparsekern.naming import format_variant, parse_variant
-from sparsekern.study.compare import Ratio, mean, page
-from sparsekern.study.records import RecordError, Row, path_of, read
+from sparsekern.study.compare import Ratio, mean, report_command
+from sparsekern.study.records import RecordError, Row
 
 
 @dataclass(frozen=True)
@@ -95,16 +94,7 @@ def report(console, name, record):
 
 
 def main(words=None):
-    parser = argparse.ArgumentParser(prog="python -m sparsekern.study.ablation", description=__doc__)
-    parser.add_argument("csv", nargs="?", help="a record (default: data/results/nvidia-h200/ablation.csv)")
-    path = parser.parse_args(words).csv
-    try:
-        path = path or path_of("ablation")
-        report(page(), str(path), read(path))
-    except (OSError, ValueError) as error:  # of a file that is not there, or no such record
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return report_command("ablation", report, __doc__, words)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Every figure is a geometric mean of ratios of times, over problems, in which mor
 rival, or than before.
 """
 
+import argparse
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from statistics import geometric_mean
 
 from rich.console import Console
 from rich.table import Table
+
+from sparsekern.study.records import path_of, read
 
 FP32 = ("cusparse_us", "sputnik_us", "dense_fp32_us")
 RIVAL_TIMES = ("cusparse_us", "sputnik_us", "dense_fp32_us", "dense_tf32_us", "dense_fp16_us")
@@ -83,6 +86,20 @@ def mean(ratios):
 def page():
     """A console as wide as the terminal, or as PAGE where there is none."""
     return Console(width=None if sys.stdout.isatty() else PAGE)
+
+
+def report_command(study, report, description, words=None):
+    """The command of a study that reports on its record: the exit status. report(console, name, record)."""
+    parser = argparse.ArgumentParser(prog=f"python -m sparsekern.study.{study}", description=description)
+    parser.add_argument("csv", nargs="?", help=f"a record (default: data/results/nvidia-h200/{study}.csv)")
+    path = parser.parse_args(words).csv
+    try:
+        path = path or path_of(study)
+        report(page(), str(path), read(path))
+    except (OSError, ValueError) as error:  # of a file that is not there, or no such record
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def report(console, name, record, before=None, every=False):

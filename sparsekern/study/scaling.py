@@ -4,16 +4,15 @@
 made; without a file, the one on an H200.
 """
 
-import argparse
 import sys
 
 from rich.table import Table
 
 from sparsekern.study.cases import Case, Uniform
-from sparsekern.study.compare import FASTEST, page, rival_us
+from sparsekern.study.compare import FASTEST, report_command, rival_us
 from sparsekern.study.cost import l1_bound_us
 from sparsekern.study.gpus import GPUS
-from sparsekern.study.records import RecordError, path_of, read
+from sparsekern.study.records import RecordError
 
 SPARSITIES = (0.8, 0.9, 0.95)
 SIDE, WIDTH = 2048, 256  # of a matrix, and of its dense operands, where another size is varied
@@ -74,16 +73,7 @@ def report(console, name, record):
 
 
 def main(words=None):
-    parser = argparse.ArgumentParser(prog="python -m sparsekern.study.scaling", description=__doc__)
-    parser.add_argument("csv", nargs="?", help="a record (default: data/results/nvidia-h200/scaling.csv)")
-    path = parser.parse_args(words).csv
-    try:
-        path = path or path_of("scaling")
-        report(page(), str(path), read(path))
-    except (OSError, ValueError) as error:  # of a file that is not there, or no such record
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return report_command("scaling", report, __doc__, words)
 
 
 if __name__ == "__main__":
