@@ -285,13 +285,6 @@ def measured():
     return {op: [point for point in everything if point.row.op == op] for op in OPS}
 
 
-def of_today(points):
-    """Without the steps whose kernel is faster now than when they were recorded: CHANGELOG says how much."""
-    if load("ladder").provenance["kernels_sha256"] == kernel_hash():
-        return points
-    return [p for p in points if not {"tile_nnz=32", "work=strips"} <= set(p.row.variant.split(","))]
-
-
 @pytest.mark.parametrize("op", OPS)
 def test_no_measured_time_is_below_its_bound(op, measured):
     assert len(measured[op]) > 1000
@@ -304,9 +297,29 @@ def test_predictions_are_within_a_quarter_in_the_median(op, measured):
     assert median(fit.errors(measured[op])) <= 0.25
 
 
-@pytest.mark.parametrize("op", OPS)
+EARLIER = pytest.mark.xfail(
+    load("ladder").provenance["kernels_sha256"] != kernel_hash(),
+    strict=True,
+    raises=AssertionError,
+    reason="two steps of the record are of a slower kernel than today's: to be measured anew",
+)
+
+
+@pytest.mark.parametrize("op", ["spmm", pytest.param("sddmm", marks=EARLIER)])
 def test_predictions_put_the_steps_of_a_ladder_in_order(op, measured):
-    agreements = fit.agreement(of_today(measured[op]))
+    check_order(op, measured[op])
+
+
+def test_predictions_put_the_steps_of_sddmm_that_the_record_has_of_today_in_order(measured):
+    slower = {
+        "tile_nnz=32",
+        "work=strips",
+    }  # steps that are faster now: see CHANGELOG
+    check_order("sddmm", [p for p in measured["sddmm"] if not slower <= set(p.row.variant.split(","))])
+
+
+def check_order(op, points):
+    agreements = fit.agreement(points)
     assert len(agreements) == {"spmm": 77, "sddmm": 147}[op] and not np.isnan(agreements).any()
     assert median(agreements) >= 0.6
 

@@ -18,6 +18,7 @@ from sparsekern.ops import plan_sddmm, plan_spmm
 from sparsekern.selection.candidates import candidates
 from sparsekern.selection.fitting import fitted
 from sparsekern.study.provenance import kernel_hash
+from sparsekern.study.tools import timing_imports
 from sparsekern.toggles import VariantError
 from sparsekern.variants import KINDS
 
@@ -160,13 +161,8 @@ def _stopwatch(plan, default):
 
     default: any plan of the problem. Operands are random, and of the layouts that those of the plan have.
     """
-    try:
+    with timing_imports():
         from sparsekern.study.bench import time_launches
-    except ImportError as error:
-        raise RuntimeError(
-            f"timing needs CUDA, which is not installed here ({error}): "
-            "pip install 'sparsekern[cuda13]', or [cuda12]"
-        ) from error
 
     @cache
     def operands():

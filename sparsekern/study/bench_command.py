@@ -17,6 +17,7 @@ from sparsekern.study.cases import cases
 from sparsekern.study.compare import FASTEST, page, report, rival_us
 from sparsekern.study.records import LEVELS, Appender, Record, read
 from sparsekern.study.sweep import WrongKernel, meant, read_sputnik, sweep
+from sparsekern.study.tools import timing_imports
 from sparsekern.toggles import VariantError
 
 INTERRUPTED = 130  # the exit status that shells give a program ended by Ctrl-C
@@ -112,14 +113,9 @@ def _problems(op, arguments):
 
 def _instruments():
     """(Laboratory, provenance), which need the CUDA of a GPU extra."""
-    try:
+    with timing_imports():
         from sparsekern.study.provenance import provenance
         from sparsekern.study.workbench import Laboratory
-    except ImportError as error:
-        raise RuntimeError(
-            f"timing needs CUDA, which is not installed here ({error}): "
-            "pip install 'sparsekern[cuda13]', or [cuda12]"
-        ) from error
     return Laboratory, provenance
 
 

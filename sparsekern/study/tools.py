@@ -1,8 +1,12 @@
-"""Where ptxas and nvdisasm are. Only the standard library, since the doctor looks for them too."""
+"""Where ptxas and nvdisasm are, and what is said without CUDA.
+
+Only the standard library, since the doctor looks for them too.
+"""
 
 import os
 import shutil
 import sysconfig
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -25,3 +29,15 @@ def tool(name):
             "python -m sparsekern doctor prints the command that installs it"
         )
     return found
+
+
+@contextmanager
+def timing_imports():
+    """A `with` block of imports for timing. Raises RuntimeError that says what installs CUDA if one fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise RuntimeError(
+            f"timing needs CUDA, which is not installed here ({error}): "
+            "pip install 'sparsekern[cuda13]', or [cuda12]"
+        ) from error
