@@ -40,12 +40,11 @@ def without(variant, name):
 def _ladder(first, *steps):
     """[(what the step adds, variant)]: each changes one toggle of the variant before it.
 
-    steps: (toggle, value, *names of toggles that must be off for it).
+    steps: (toggle, value), or (toggle, value, {other field: what it must move to for that}).
     """
-    rungs, plainest = [("plain", first)], {f.name: f.default for f in fields(first)}
-    for name, value, *replaced in steps:
-        off = {field: plainest[field] for field in replaced}
-        rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value}, **off)))
+    rungs = [("plain", first)]
+    for name, value, *moved in steps:
+        rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value}, **dict(*moved))))
     return rungs
 
 
@@ -66,10 +65,11 @@ LADDERS = {
         ("uniform_branch", True),
         ("uniform_trip", True),
         ("stage_pad", 4),
-        ("in_flight", 8, "roma", "unroll_residue", "uniform_branch"),
+        ("in_flight", 8, {"roma": False, "unroll_residue": False, "uniform_branch": False}),
         ("prefetch", True),
         ("n_first", True),
-        ("split", 4),
+        ("rows_per_block", 64),
+        ("split", 4, {"rows_per_block": 8}),
     ),
     "sddmm": _ladder(
         SddmmVariant(subwarp=1, rows_per_block=32),  # one thread per nonzero
@@ -84,6 +84,7 @@ LADDERS = {
         ("rows_per_block", 8),
         ("tile_nnz", 8),
         ("prescale", True),
+        ("by_column", True),
         ("split", 2),
     ),
 }

@@ -9,11 +9,18 @@ import pytest
 from sparsekern import LADDERS, SpmmVariant, make_spmm
 from sparsekern.study import codegen, hardware
 from sparsekern.study.counters import count
+from sparsekern.study.records import provenance_in
 from sparsekern.study.sass import classes, loops
 from sparsekern.zoo import ZOO
 
 RECORD = Path(__file__).parents[1] / "data" / "results" / "nvidia-h200" / "counters.csv"
 VARIANTS = {op: dict(ladder) for op, ladder in LADDERS.items()}
+EARLIER = pytest.mark.xfail(
+    provenance_in(RECORD)["commit"] == "4f2003c66f05",
+    strict=True,
+    raises=AssertionError,
+    reason="the record is from before rows_per_block=64 and by_column of the ladders: to be measured anew",
+)
 
 
 def rows():
@@ -25,10 +32,15 @@ def numbers(row):
     return tuple(int(row[name]) for name in ("emulator", "emulator_max", "hardware"))
 
 
-def test_the_record_has_enough_runs_of_every_step_and_real_layers_among_them():
+@EARLIER
+def test_the_record_has_every_step_of_both_ladders():
+    steps = {(op, step) for op, ladder in LADDERS.items() for step, _ in ladder}
+    assert {(row["op"], row["variant"]) for row in rows()} == steps
+
+
+def test_the_record_has_enough_runs_and_real_layers_among_them():
     runs = {(row["op"], row["matrix"], row["variant"]) for row in rows()}
     assert len(runs) >= 48
-    assert len({run[:1] + run[2:] for run in runs}) == sum(map(len, LADDERS.values()))
     matrices = {matrix for _, matrix, _ in runs}
     assert len(matrices) >= 4 and sum(matrix.endswith(".smtx") for matrix in matrices) >= 2
     assert {row["counter"] for row in rows()} == {*hardware.METRICS, *hardware.OPCODES}
@@ -57,7 +69,15 @@ def test_warps_that_take_one_path_make_the_requests_and_sectors_that_hardware_ma
         assert low == high == seen
 
 
-@pytest.mark.parametrize("op, step", [("spmm", "subwarp=16"), ("spmm", "split=4"), ("sddmm", "split=2")])
+@pytest.mark.parametrize(
+    "op, step",
+    [
+        ("spmm", "subwarp=16"),
+        ("spmm", "split=4"),
+        ("sddmm", "prescale=True"),
+        pytest.param("sddmm", "split=2", marks=EARLIER),
+    ],
+)
 def test_the_record_is_of_this_emulator(op, step):
     counts = count(op, ZOO["misaligned_rows"].make(), hardware.WIDTH, VARIANTS[op][step])
     mine = [row for row in rows() if (row["op"], row["variant"]) == (op, step)]

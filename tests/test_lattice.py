@@ -108,7 +108,8 @@ def test_the_ladder_changes_one_toggle_a_step_and_has_at_least_12(op):
         for old, new in zip(variants, variants[1:], strict=False)
     ]
     paper = ["roma", "unroll_residue", "uniform_branch"]  # which in_flight takes the place of
-    assert [names for names in changed if len(names) > 1] == ([[*paper, "in_flight"]] if op == "spmm" else [])
+    several = {"spmm": [[*paper, "in_flight"], ["rows_per_block", "split"]], "sddmm": []}
+    assert [names for names in changed if len(names) > 1] == several[op]
     assert len(variants) >= 12
 
 

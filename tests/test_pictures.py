@@ -89,10 +89,10 @@ def swept(op="spmm"):
 
 PICTURES = {
     "a ladder": lambda _, **o: ladder_bars(STEPS, **o),
-    "a ladder of seventeen steps": lambda _, **o: ladder_bars([(n, 20, 5) for n, _ in LADDERS["spmm"]], **o),
+    "the ladder of SpMM": lambda _, **o: ladder_bars([(n, 20, 5) for n, _ in LADDERS["spmm"]], **o),
     "a ladder of one step": lambda _, **o: ladder_bars(STEPS[:1], **o),
     "a roofline": lambda _, **o: roofline(H200, POINTS, **o),
-    "a roofline of seventeen points": lambda _, **o: roofline(
+    "a roofline of all its steps": lambda _, **o: roofline(
         H200, [(name, 1e9, 2e9, 200) for name, _ in LADDERS["spmm"]], "HBM", **o
     ),
     "row lengths": lambda _, **o: row_lengths(UNEVEN.topology, **o),

@@ -12,7 +12,7 @@ from sparsekern import LADDERS, EmulatorError, Topology, sddmm
 from sparsekern.kernels import sddmm as page
 
 BEST = LADDERS["sddmm"][-1][1]
-BOUNDED = replace(BEST, work="bounded")  # where a subwarp has a mask of its own
+BOUNDED = replace(BEST, work="bounded", by_column=False)  # where a subwarp has a mask of its own
 planted, line_of = (partial(function, page) for function in (edits.planted, edits.line_of))
 
 
@@ -124,7 +124,7 @@ STAGED_BARRIER = "cuda.syncwarp(mask)"
     "variant, old, new",
     [
         (
-            replace(BEST, work="grid"),
+            replace(BOUNDED, work="grid"),
             "FULL_MASK if TOGETHER else SUBWARP_MASK",
             "FULL_MASK if True else SUBWARP_MASK",
         ),

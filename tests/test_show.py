@@ -134,8 +134,8 @@ def test_a_variant_is_a_number_of_a_step_or_toggles_or_the_last_step(op):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--variant", "99"], "variant is 99; the ladder of spmm has steps 0 to 18"),
-        (["--op", "sddmm", "--variant", "13"], "variant is 13; the ladder of sddmm has steps 0 to 12"),
+        (["--variant", "99"], "variant is 99; the ladder of spmm has steps 0 to 19"),
+        (["--op", "sddmm", "--variant", "14"], "variant is 14; the ladder of sddmm has steps 0 to 13"),
         (["--variant", "-1"], "variant is '-1'; it must be plain, or toggle=value"),
         (["--variant", "²"], "variant is '²'; it must be plain, or toggle=value"),
         (["--variant", ""], "variant is ''; it must be plain, or toggle=value"),
