@@ -1,5 +1,6 @@
 """Records made anew by commands that stand in for those of a GPU: they write, stop, fail as told."""
 
+import re
 import shlex
 
 import pytest
@@ -125,16 +126,26 @@ def test_fresh_removes_what_would_be_refused_and_goes_on_with_the_rest(tmp_path)
 def test_trees_are_made_of_the_candidates_once_these_are_whole_and_before_what_they_choose(tmp_path):
     assert made(tmp_path, ["sweep", "candidates"], commands := Commands(0, UNFINISHED)) == 0
     texts = commands.texts
-    assert ["candidates.csv" in text for text in texts] == [True] * 5 + [False] * 2
-    assert texts[4] == f"-m sparsekern.study.choose {tmp_path}/candidates.csv"
+    assert ["candidates.csv" in text for text in texts] == [True] * 6 + [False] * 2
+    assert texts[5] == f"-m sparsekern.study.choose {tmp_path}/candidates.csv"
     assert made(tmp_path, ["candidates"], commands := Commands(1)) == 1
-    assert len(commands.words) == 3 and not any("choose" in text for text in commands.texts)
+    assert len(commands.words) == 4 and not any("choose" in text for text in commands.texts)
+
+
+def test_candidates_are_timed_on_every_problem_on_which_the_choice_is():
+    def problems(study):
+        return {
+            re.sub(r" --variants \w+|\{sputnik\}| --no-baselines", "", command)
+            for command in STUDIES[study].commands
+        }
+
+    assert problems("candidates") == problems("sweep") | problems("scaling")
 
 
 def test_nothing_is_chosen_while_there_is_no_time_to_make_the_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "monotonic", lambda: 0.0)
     assert made(tmp_path, ["candidates", "sweep"], commands := Commands(), end=4 * 60.0) == UNFINISHED
-    assert len(commands.words) == 3 and all("candidates.csv" in text for text in commands.texts)
+    assert len(commands.words) == 4 and all("candidates.csv" in text for text in commands.texts)
     assert "sweep      not finished" in capsys.readouterr().out
 
 

@@ -18,15 +18,15 @@ class Study(NamedTuple):
     choice: str | None = None
 
 
-def _bench(options, ops=("spmm", "sddmm")):
-    return tuple(f"python -m sparsekern bench --op {op} {options} --out {{path}}" for op in ops)
+def _bench(options):
+    return tuple(f"python -m sparsekern bench --op {op} {options} --out {{path}}" for op in ("spmm", "sddmm"))
 
 
 STUDIES = {  # in the order in which they are made: the tables come first, by which `select` chooses
     "candidates": Study(
         (
             *_bench("--variants candidates --no-baselines"),
-            *_bench("--problems scaling --matrix 8192x2048 --variants candidates --no-baselines", ("spmm",)),
+            *_bench("--problems scaling --variants candidates --no-baselines"),
         ),
         grows=True,
         last=("python -m sparsekern.study.choose {path}",),
