@@ -31,7 +31,7 @@ class View:
         return "host memory" if self.device is None else f"cuda:{self.device}"
 
     @property
-    def facts(self):
+    def fingerprint(self):
         """All that a plan is chosen by, hashable: where arrays agree in it, one may stand for the other."""
         shape, strides, room = self.shape, self.strides, self.end - self.address
         if shape and shape[0] > 1:

@@ -5,7 +5,6 @@ depends on structure alone, and structure outlives many sets of values.
 """
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
@@ -15,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sparsekern.libraries import float32_view, to_host
+from sparsekern.lru import Lru
 
 OFFSET_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
 INDEX_DTYPE = np.dtype(np.int32)
@@ -56,6 +56,7 @@ class Topology:
     offsets: np.ndarray
     columns: np.ndarray
     shape: tuple[int, int]
+    plans: Lru = field(default_factory=lambda: Lru(MOST_PLANS), init=False, repr=False)  # see `ops`
     _derived: dict = field(default_factory=dict, init=False, repr=False)  # what follows from structure
     _lock: Any = field(default_factory=threading.RLock, init=False, repr=False)  # of what is derived
 
@@ -117,15 +118,6 @@ class Topology:
             if key not in self._derived:
                 self._derived[key] = make()
             return self._derived[key]
-
-    def plan(self, key, make):
-        """The same for plans, of which only the last `MOST_PLANS` are kept."""
-        with self._lock:
-            plans = self.derive("plans", OrderedDict)
-            plan = plans[key] = plans.pop(key, None) or make()
-            if len(plans) > MOST_PLANS:
-                plans.popitem(last=False)
-            return plan
 
     def row_order(self, bundle, bin, rows_per_block):
         """(m,) int32: the row that each position of the grid works on (row swizzle, paper section V-C).

@@ -138,7 +138,7 @@ class _Torch(Library):
         if is_copy:
             x = x.resolve_neg()
         address, shape, size, dtype = x.data_ptr(), tuple(x.shape), x.element_size(), _tensor_dtype(x.dtype)
-        if x.is_contiguous() and shape and shape[0] != 1:  # nobody reads on: see `View.facts`
+        if x.is_contiguous() and shape and shape[0] != 1:  # nobody reads on: see `View.fingerprint`
             end = address + size * x.numel()
         else:
             memory = x.untyped_storage()  # an object made for it

@@ -2,8 +2,10 @@
 
 import gc
 import pickle
+import threading
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from sparsekern import (
     spmm,
 )
 from sparsekern.foreign import as_csr
+from sparsekern.formats import MOST_PLANS
 from sparsekern.machine import backends
 
 LHS, RHS = dense(9, 6, seed=4), B  # for the structure of A
@@ -219,7 +222,8 @@ def test_operands_that_differ_in_what_a_plan_is_made_for_get_a_plan_of_their_own
             check(a, operands[1], spmm(*operands, backend="emulator", **options))
     plans = [plan_spmm(*operands, backend="emulator", **options) for operands, options in calls]
     described = [(plan.problem, plan.variant, plan.make) for plan in plans]
-    assert len({id(plan) for plan in plans}) == len(set(described)) == len(calls) - 1  # of which one is new C
+    assert len({id(plan) for plan in plans}) == len(calls)
+    assert len(set(described)) == len(calls) - 1  # an out like a new C makes no other problem
     assert plan_spmm(a, late(b), variant=None, backend="emulator").problem.b.align == 4
 
 
@@ -251,14 +255,49 @@ def test_a_structure_is_freed_at_once_though_it_has_plans_and_results(ours, back
         gc.enable()
 
 
-def test_a_structure_keeps_a_bounded_number_of_plans():
-    from sparsekern.formats import MOST_PLANS
+def test_a_structure_keeps_a_bounded_number_of_plans_and_drops_the_one_used_longest_ago():
+    a = as_csr(sparse())
 
-    a = as_csr(A)
-    for n in range(1, 2 * MOST_PLANS):
-        plan = plan_spmm(a, dense(13, n), backend="emulator")
-    assert plan_spmm(a, dense(13, n), backend="emulator") is plan
-    assert len(a.topology.derive("plans", dict)) == MOST_PLANS
+    def plan(n):
+        return plan_spmm(a, dense(13, n), backend="emulator")
+
+    plans = {n: plan(n) for n in range(1, MOST_PLANS + 1)}
+    assert plan(1) is plans[1]  # so that the plan for 2 columns has now been used longest ago
+    new = plan(MOST_PLANS + 1)
+    assert len(a.topology.plans) == MOST_PLANS
+    assert all(plan(n) is plans[n] for n in plans if n != 2)
+    assert plan(MOST_PLANS + 1) is new and plan(2) is not plans[2]
+    assert len(a.topology.plans) == MOST_PLANS
+
+
+@pytest.mark.parametrize("b", [np.asfortranarray(B), dense(13)[::-1]], ids=["a matrix", "a vector"])
+def test_operands_that_are_copied_find_the_plan_of_their_copies(b, monkeypatch):
+    a = as_csr(sparse())
+    plan = plan_spmm(a, b, backend="emulator")
+    assert plan.copied == ("b",)
+    assert not plan_spmm(a, np.ascontiguousarray(b), backend="emulator").copied
+    monkeypatch.setattr(ops, "SpmmProblem", forbidden)
+    assert plan_spmm(a, b, backend="emulator") is plan
+    check(a, b, spmm(a, b, backend="emulator"))
+    assert len(a.topology.plans) == 2
+
+
+def test_a_call_that_is_refused_leaves_no_plan():
+    a = as_csr(sparse())
+    for _ in range(2):
+        refused(sk.VariantError, "vector", a, dense(13, 5), SpmmVariant(vector=4))
+    assert len(a.topology.plans) == 0
+
+
+def test_threads_that_call_at_once_get_one_plan():
+    a, start = as_csr(sparse()), threading.Barrier(8)
+
+    def work(_):
+        start.wait()
+        return plan_spmm(a, B, backend="emulator")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len({id(plan) for plan in pool.map(work, range(8))}) == 1
 
 
 def test_the_kernel_takes_a_batch_with_strides():

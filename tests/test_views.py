@@ -113,7 +113,7 @@ PARTS_OF_BOTH = {  # what NumPy and PyTorch say in the same words
 def test_a_plan_reads_of_a_tensor_what_it_reads_of_an_array(name, torch):
     part, x = PARTS_OF_BOTH[name], dense(6, 8)
     array, tensor = view("x", part(x)), view("x", part(torch.from_numpy(x)))
-    assert tensor.facts[1:] == array.facts[1:] or not array.size  # but for the library
+    assert tensor.fingerprint[1:] == array.fingerprint[1:] or not array.size  # but for the library
     if len(array.shape) == 2:
         assert readable(tensor) == readable(array)
 
@@ -158,19 +158,19 @@ def readable(seen):
 
 
 @given(one=PARTS, other=PARTS)
-def test_arrays_that_agree_in_their_facts_can_stand_for_each_other(one, other):
+def test_arrays_that_agree_in_their_fingerprints_can_stand_for_each_other(one, other):
     x, y = view("x", X[one]), view("y", X[other])
-    if x.facts == y.facts:
+    if x.fingerprint == y.fingerprint:
         assert readable(x) == readable(y)
-    assert view("x", X[one]).facts == x.facts
+    assert view("x", X[one]).fingerprint == x.fingerprint
 
 
-def test_arrays_that_a_plan_would_tell_apart_differ_in_their_facts():
+def test_arrays_that_a_plan_would_tell_apart_differ_in_their_fingerprints():
     views = [view("x", x) for x in VIEWS.values() if x.ndim == 2]
     for x in views:
         for y in views:
-            assert x.facts != y.facts or readable(x) == readable(y)
-    assert len({x.facts for x in views}) > len(views) / 2
+            assert x.fingerprint != y.fingerprint or readable(x) == readable(y)
+    assert len({x.fingerprint for x in views}) > len(views) / 2
 
 
 def test_tensors_and_arrays_of_the_same_memory_overlap(torch):

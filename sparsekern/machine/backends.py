@@ -59,17 +59,24 @@ def check_one_place(views):
             )
 
 
-def resolve_place(wanted, views):
-    """(backend, CUDA device or None) for a `backend=` argument and {name: `View`} of the operands.
+def place_for_host(wanted):
+    """(backend, CUDA device or None) for a `backend=` argument and operands in host memory.
 
-    Arrays on a device are computed with there; those in host memory on the current device, if on any.
+    They are computed with on the current device, if on any. Raises as `resolve_backend`.
+    """
+    backend = resolve_backend(wanted)
+    return backend, cuda.get_current_device().id if backend == "cuda" else None
+
+
+def resolve_place(wanted, views):
+    """The same for {name: `View`} of any operands: those on a device are computed with there.
+
     Raises as `resolve_backend`, and ValueError for operands in two places.
     """
     check_one_place(views)
     first, seen = next(iter(views.items()))
     if seen.device is None:
-        backend = resolve_backend(wanted)
-        return backend, cuda.get_current_device().id if backend == "cuda" else None
+        return place_for_host(wanted)
     if wanted == "emulator":
         raise ValueError(
             f"backend is 'emulator', which reads host memory, but {first} is in {seen.place}: copy it to the "

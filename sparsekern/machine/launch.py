@@ -74,7 +74,7 @@ class Plan(ABC):
         # Arrays and not the topology, which holds its plans: a cycle would keep device memory.
         keyed = self._structure(topology)
         self.structure = tuple(_read_only(array) for _, array in keyed)
-        self.on_device, self._fit = None, None  # facts of the last operands that passed the checks
+        self.on_device, self._fit = None, None  # fingerprints of the last operands that passed the checks
         if backend == "cuda":
             with cuda.gpus[device]:
                 copy = _driver().uploaded
@@ -173,15 +173,15 @@ class Plan(ABC):
         views = [float32_view(name, x) for name, x in zip(self.inputs, inputs, strict=True)]
         seen = None if out is None else float32_view("out", out)
         given = views if out is None else [*views, seen]
-        facts = [x.facts for x in given]
-        if facts != self._fit:
+        fingerprints = [x.fingerprint for x in given]
+        if fingerprints != self._fit:
             if out is not None and not seen.writeable:
                 raise ValueError("out is read-only; it must be writeable")
             named = dict(zip((*self.inputs, "out"), given, strict=False))
             for name, x in named.items():
                 self._check(name, x)
             check_one_place(named)
-            self._fit = facts
+            self._fit = fingerprints
         return views, seen
 
     @abstractmethod
