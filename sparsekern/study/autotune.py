@@ -17,6 +17,7 @@ from sparsekern.naming import format_variant, parse_variant
 from sparsekern.ops import plan_sddmm, plan_spmm
 from sparsekern.selection.candidates import candidates
 from sparsekern.selection.fitting import fitted
+from sparsekern.study.gpus import device_name
 from sparsekern.study.provenance import kernel_hash
 from sparsekern.study.tools import timing_imports
 from sparsekern.toggles import VariantError
@@ -70,8 +71,7 @@ def _autotune(plan, variants, again):
     tried = [default.variant, *_that_run(problem, candidates(problem.op) if variants is None else variants)]
     with cuda.gpus[default.device]:
         gpu = cuda.get_current_device()
-        name = gpu.name.decode() if isinstance(gpu.name, bytes) else gpu.name
-        key = key_of(problem, tried, name, gpu.MULTIPROCESSOR_COUNT)
+        key = key_of(problem, tried, device_name(gpu), gpu.MULTIPROCESSOR_COUNT)
         return tuned(key, tried, _stopwatch(plan, default), again)
 
 
