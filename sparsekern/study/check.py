@@ -28,8 +28,9 @@ def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="e
 
     make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op` that
     the page of the factory has. op: "spmm" or "sddmm"; None is told from `variant`, or from the kernel.
-    matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands; None is a number that
-    fills no tile. backend: "cuda" compares with float64 alone, for compute-sanitizer.
+    matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands, of SDDMM the
+    inner dimension; None is a number that fills no tile. backend: "cuda" compares with float64 alone, for
+    compute-sanitizer.
 
     A matrix passes if nothing is reported (see `EmulatorError`) and every element agrees with float64 within
     `reference.tolerance`. One that the variant cannot run is named with the reason, and fails nothing, unless

@@ -173,7 +173,8 @@ def plan(op, a, n, variant=None, *, make=None):
     if op not in list(KINDS):
         raise TypeError(f"op is {op!r}; it must be one of {', '.join(KINDS)}")
     if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"n is {n!r}; it must be a whole number, at least 1")
+        which = "columns of B" if op == "spmm" else "the inner dimension k"
+        raise ValueError(f"n is {n!r}; it must be a whole number, at least 1: {which}")
     make = FACTORIES[op] if make is None else make
     topology = _aligned(as_csr(a).topology if op == "spmm" else as_topology(a))
     (m, k), rng = topology.shape, np.random.default_rng(0)

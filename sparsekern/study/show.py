@@ -39,13 +39,14 @@ def variant_of(op, text):
 def show(op, name, a, n, variant, gpu="h200", code=(), counts=False, bound=False, other=None):
     """Prints registers and occupancy of a variant, and what else is asked for.
 
-    name, a: of a CSR matrix. n: columns of the dense operands. gpu: a key of `GPUS`. code: of "source",
-    "ptx" and "sass". other: a variant to compare with: what `variant` changes in it, line by line and count
-    by count.
+    name, a: of a CSR matrix. n: columns of the dense operands, of SDDMM the inner dimension k. gpu: a key of
+    `GPUS`. code: of "source", "ptx" and "sass". other: a variant to compare with: what `variant`
+    changes in it, line by line and count by count.
     """
     console = Console(width=None if sys.stdout.isatty() else PAGE)
     make, gpu = FACTORIES[op], GPUS[gpu]
-    console.print(f"{name}\n{op}, {format_variant(variant)}, n = {n}\n", soft_wrap=True, highlight=False)
+    width = f"{'n' if op == 'spmm' else 'k'} = {n}"
+    console.print(f"{name}\n{op}, {format_variant(variant)}, {width}\n", soft_wrap=True, highlight=False)
     for each in (variant,) if other is None else (other, variant):
         if other is not None:
             console.print(format_variant(each), soft_wrap=True, highlight=False)
