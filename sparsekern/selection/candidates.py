@@ -6,13 +6,18 @@ from pathlib import Path
 from sparsekern.naming import parse_variant
 from sparsekern.textfiles import read_text
 from sparsekern.toggles import VariantError
+from sparsekern.variants import check_op
 
 MOST = 64  # candidates of an operation: each is timed on every problem of a sweep
 
 
 @cache
 def candidates(op):
-    """The candidates of "spmm" or "sddmm", a tuple of variants: those in the file of that name here."""
+    """The candidates of "spmm" or "sddmm", a tuple of variants: those in the file of that name here.
+
+    Raises TypeError for another operation.
+    """
+    check_op(op)
     return tuple(read_variants(op, Path(__file__).with_name(f"{op}.txt")))
 
 

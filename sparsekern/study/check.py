@@ -16,7 +16,7 @@ from sparsekern.ops import FACTORIES, check_factory, check_options, sddmm, spmm
 from sparsekern.problem import Types
 from sparsekern.reference import error, sddmm_reference, spmm_reference, tolerance
 from sparsekern.toggles import Variant, VariantError
-from sparsekern.variants import KINDS
+from sparsekern.variants import KINDS, check_op
 from sparsekern.zoo import ZOO
 
 WIDTH = {"spmm": 74, "sddmm": 142}  # columns of the dense operands: several steps, and a last one not whole
@@ -79,8 +79,7 @@ def _operation(make, variant, op):
     if op is None and isinstance(variant, Variant):
         op = variant.op
     if op is not None:
-        if op not in LADDERS:
-            raise TypeError(f"op is {op!r}; it must be one of {', '.join(LADDERS)}")
+        check_op(op)
         return op
     if make is None and variant is not None:
         raise TypeError(f"variant is a {type(variant).__name__}; it must be an SpmmVariant or SddmmVariant")

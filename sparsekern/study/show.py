@@ -17,6 +17,7 @@ from sparsekern.study.gpus import GPUS
 from sparsekern.study.occupancy import occupancy
 from sparsekern.study.source import source
 from sparsekern.toggles import VariantError
+from sparsekern.variants import check_op
 
 PAGE = 110  # columns of what goes to a file
 
@@ -26,6 +27,7 @@ def variant_of(op, text):
 
     Raises VariantError for a number that is no step, and what `parse_variant` raises.
     """
+    check_op(op)
     ladder = LADDERS[op]
     if text is None:
         return ladder[-1][1]
@@ -42,7 +44,12 @@ def show(op, name, a, n, variant, gpu="h200", code=(), counts=False, bound=False
     name, a: of a CSR matrix. n: columns of the dense operands, of SDDMM the inner dimension k. gpu: a key of
     `GPUS`. code: of "source", "ptx" and "sass". other: a variant to compare with: what `variant`
     changes in it, line by line and count by count.
+
+    Raises TypeError for another operation, ValueError for another GPU.
     """
+    check_op(op)
+    if gpu not in GPUS:
+        raise ValueError(f"gpu is {gpu!r}; it must be one of {', '.join(GPUS)}")
     console = Console(width=None if sys.stdout.isatty() else PAGE)
     make, gpu = FACTORIES[op], GPUS[gpu]
     width = f"{'n' if op == 'spmm' else 'k'} = {n}"
