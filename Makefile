@@ -22,14 +22,14 @@ stamps-bench = core bench
 # So that a checkout that was moved still finds itself.
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test lab records lint wheel update clean venv ready-core ready-lab ready-test ready-bench
+.PHONY: help demo test lab records lint wheel update clean gpu venv ready-core ready-lab ready-test ready-bench
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    a short tour; needs no GPU"
 	@echo "make test    the tests; PYTEST_ARGS='-k spmm' passes arguments on"
 	@echo "make lab     the notebooks in JupyterLab; LAB_ARGS=--no-browser passes arguments on"
-	@echo "make records times on this GPU, into data/results; RECORDS_ARGS=sweep passes arguments on"
+	@echo "make records times on this GPU, which it needs, into data/results; RECORDS_ARGS=sweep passes arguments on"
 	@echo "make lint    ruff"
 	@echo "make wheel   sdist and wheel in dist/"
 	@echo "make update  bring .venv in line with pyproject.toml"
@@ -44,7 +44,7 @@ test: ready-test
 lab: ready-lab
 	$(PY) -m jupyterlab $(LAB_ARGS) notebooks
 
-records: ready-bench
+records: gpu ready-bench
 	$(PY) -m sparsekern.study.remake $(RECORDS_ARGS)
 
 lint: ready-test
@@ -60,6 +60,19 @@ update: venv
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis
 	find . -path ./$(VENV) -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+
+# Asked of the driver, as nothing may be installed yet. Without a $(PYTHON), `venv` says so.
+gpu:
+	@command -v $(PYTHON) >/dev/null || exit 0; $(PYTHON) -c "$$LOOK" 2>/dev/null || { \
+	    echo "make records needs a CUDA GPU, which it times, and the driver finds none: nothing was installed."; \
+	    echo "The records in data/results are read without one; 'make demo' needs none."; exit 1; }
+
+define LOOK
+from ctypes import CDLL, byref, c_int
+driver, found = CDLL('libcuda.so.1'), c_int()
+raise SystemExit(driver.cuInit(0) or driver.cuDeviceGetCount(byref(found)) or found.value == 0)
+endef
+export LOOK
 
 # A .venv whose Python has gone, or that was left before it had pip, is made anew.
 venv:

@@ -141,7 +141,7 @@ def main(words=None):
     commands = parser.add_subparsers(dest="command", required=True)
     sub = commands.add_parser("demo", help="run both ladders on one layer")
     sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC, if set")
-    sub.add_argument("--n", type=multiple_of_4, default=64, help=f"{WIDTH}, a multiple of 4 (default 64)")
+    sub.add_argument("--n", type=multiple_of_4, default=64, help=f"{WIDTH}; a multiple of 4 (default: 64)")
     sub.set_defaults(run=demo)
     sub = commands.add_parser("check", help="run a kernel over hard matrices, watched and against float64")
     add_op(sub)

@@ -15,6 +15,7 @@ from functools import cache, partial
 from importlib import import_module, metadata
 from pathlib import Path
 
+from sparsekern.study.gpus import device_name
 from sparsekern.study.tools import find
 
 DISK = 2 * 10**9  # bytes that an installation with notebooks wants
@@ -194,7 +195,7 @@ def gpu():
     if not cuda.is_available():
         raise Lack("none that Numba can use; kernels run in the emulator")
     device = cuda.get_current_device()
-    name = device.name.decode() if isinstance(device.name, bytes) else device.name
+    name = device_name(device)
     driver = re.search(r"(?:Driver|KMD) Version: *([\d.]+)", smi())
     capability = ".".join(map(str, device.compute_capability))
     return f"{name}, compute capability {capability}, driver {driver[1] if driver else 'unknown'}"

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from sparsekern.toggles import VariantError
-from sparsekern.variants import KINDS
+from sparsekern.variants import KINDS, check_op
 
 PLAIN = "plain"  # the variant with every toggle at its default
 
@@ -11,8 +11,10 @@ PLAIN = "plain"  # the variant with every toggle at its default
 def parse_variant(op, text):
     """The variant of `op` that `text` names: "plain", or toggle=value,toggle=value with the rest at defaults.
 
-    Raises VariantError for text of another form, a toggle named twice, and what the variant itself refuses.
+    Raises VariantError for text of another form, a toggle named twice, and what the variant itself refuses,
+    TypeError for another `op`.
     """
+    check_op(op)
     kind, toggles = KINDS[op], {}
     if text.strip() == PLAIN:
         return kind()

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from sparsekern.factories import FACTORIES, check_factory, check_options  # noqa: F401 (study.check)
+from sparsekern.factories import FACTORIES, check_options
 from sparsekern.foreign import as_topology, check_sparse_first, library_of, like, parts_of, place_of
 from sparsekern.kernels import make_sddmm, make_spmm
 from sparsekern.libraries import NUMPY, float32_view, view

@@ -245,7 +245,8 @@ def test_the_makespan_is_of_blocks_whose_warps_add_up():
     [
         (TypeError, "op is 'spmv'; it must be one of spmm, sddmm", ("spmv", UNEVEN, 8)),
         (TypeError, r"op is \['spmm'\]; it must be one of", (["spmm"], UNEVEN, 8)),
-        (ValueError, "n is 0; it must be a whole number, at least 1", ("spmm", UNEVEN, 0)),
+        (ValueError, "n is 0; it must be .* at least 1: columns of B", ("spmm", UNEVEN, 0)),
+        (ValueError, "n is 0; it must be .* at least 1: the inner dimension k", ("sddmm", UNEVEN, 0)),
         (ValueError, "n is -3; it must be", ("sddmm", UNEVEN, -3)),
         (ValueError, "n is 8.0; it must be a whole number", ("spmm", UNEVEN, 8.0)),
         (ValueError, "n is True; it must be a whole number", ("spmm", UNEVEN, True)),

@@ -1,12 +1,13 @@
 """Limits of GPUs: they fit one another, NVIDIA's headline figures, and the device that answers."""
 
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from sparsekern.study import gpus
-from sparsekern.study.gpus import GPUS, Gpu, of_device
+from sparsekern.study.gpus import GPUS, Gpu, device_name, of_device
 
 A100 = dict(  # as CUDA describes the 80 GB board
     name=b"NVIDIA A100-SXM4-80GB",
@@ -49,6 +50,17 @@ def test_memory_is_faster_the_nearer_it_is(gpu):
 def test_the_l1_of_an_h200_gives_a_float_to_a_quarter_of_its_multiply_adds():
     h200 = GPUS["h200"]
     assert h200.l1_bytes_per_second / 4 / h200.fp32_per_second == 1 / 4
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", b"NVIDIA H200"])
+def test_the_name_of_a_device_is_text_whichever_way_numba_has_it(name):
+    assert device_name(device(name=name)) == "NVIDIA H200"
+
+
+def test_a_name_is_decoded_in_one_place():
+    package = Path(gpus.__file__).parents[1]
+    places = [path.name for path in package.rglob("*.py") if "name.decode" in path.read_text()]
+    assert places == ["gpus.py"]
 
 
 def test_a_device_of_the_table_is_found_by_its_name():

@@ -1,13 +1,14 @@
 """The emulator's counts against ncu's: the record of an H200, and how the two are compared."""
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sparsekern import LADDERS, SpmmVariant, make_spmm
-from sparsekern.study import codegen, hardware
+from sparsekern.study import codegen, fit, hardware
 from sparsekern.study.counters import count
 from sparsekern.study.records import provenance_in
 from sparsekern.study.sass import classes, loops
@@ -130,3 +131,49 @@ def test_without_ncu_the_error_says_where_it_comes_from(monkeypatch, tmp_path):
     monkeypatch.setattr(hardware.shutil, "which", lambda _: None)
     with pytest.raises(FileNotFoundError, match="ncu is not on PATH"):
         hardware.measure(None, tmp_path / "raw.csv")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A DLMC tree of one layer, which is none that the study runs on."""
+    path = tmp_path / "tree/rn50/random_pruning/0.9/other.smtx"
+    path.parent.mkdir(parents=True)
+    path.write_text("1, 1, 0\n0 0\n\n")
+    return str(tmp_path / "tree")
+
+
+@pytest.mark.parametrize("command", [hardware.main, fit.main], ids=["hardware", "fit"])
+def test_a_tree_without_the_layers_of_a_study_is_said(command, tree, capsys):
+    words = ["run"] if command is hardware.main else []
+    assert command([*words, "--dlmc", tree]) == 2
+    assert re.search(r"the DLMC tree lacks \S+\.smtx; \d+ of \d+ are not there", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (None, "there is no file of that name"),
+        (
+            "op,matrix\nspmm,a\n",
+            "has columns ['op', 'matrix']; they must be op,matrix,variant,counter,hardware",
+        ),
+        (
+            "op,matrix,variant,counter,hardware\nspmm,a,plain,loads,3\n",
+            "has counter 'loads', which is none",
+        ),
+    ],
+    ids=["no file", "other columns", "another counter"],
+)
+def test_a_file_that_measure_did_not_write_is_not_compared(text, message, tree, tmp_path, capsys):
+    raw, out = tmp_path / "raw.csv", tmp_path / "out.csv"
+    if text is not None:
+        raw.write_text(text)
+    assert hardware.main(["compare", "--dlmc", tree, "--raw", str(raw), "--out", str(out)]) == 2
+    assert str(raw) in (said := capsys.readouterr().err) and message in said
+    assert not out.exists()
+
+
+def test_a_file_that_a_command_needs_must_be_named(capsys):
+    with pytest.raises(SystemExit):
+        hardware.main(["compare", "--out", "x.csv"])
+    assert "compare needs --raw" in capsys.readouterr().err

@@ -81,3 +81,12 @@ def test_a_variant_can_be_checked_on_a_matrix_of_the_zoo_or_of_a_file(op, varian
 def test_what_cannot_be_checked_is_said(options, message, capsys):
     assert main(["check", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["demo", "check", "show", "bench"])
+def test_every_command_says_that_n_is_the_inner_dimension_of_sddmm(command, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert exit.value.code == 0
+    assert "columns of the dense operands: n of SpMM, the inner dimension k of SDDMM" in text

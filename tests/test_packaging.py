@@ -147,6 +147,7 @@ PYTHON = """#!/bin/sh
 echo "$@" >> "$LOG"
 case "$*" in
     "-V") echo Python 3.9.1 ;;
+    *libcuda*) exit ${NO_GPU:-0} ;;
     *version_info*) exit ${TOO_OLD:-0} ;;
     "-c import venv, ensurepip") exit ${NO_VENV:-0} ;;
     "-m venv --clear .venv") mkdir -p .venv/bin; rm -f .venv/.stamp-*; cp "$0" .venv/bin/python ;;
@@ -215,7 +216,36 @@ def test_a_first_run_installs_and_a_second_only_runs(checkout, target, extras, c
     assert "-m venv --clear .venv" in first
     assert f"-e {extras}\n" in first
     assert command in first
-    assert checkout.make(target, OFFLINE="yes").splitlines() == ["-c ", command]
+    second = checkout.make(target, OFFLINE="yes")
+    assert second.endswith(f"-c \n{command}\n")
+    assert not re.search("pip|venv", second) and ("libcuda" in second) == (target == "records")
+
+
+def test_without_a_gpu_the_records_are_refused_before_anything_is_installed(checkout):
+    log = checkout.make("records", fails=True, NO_GPU="1")
+    assert "make records needs a CUDA GPU" in checkout.output and "nothing was installed" in checkout.output
+    assert not re.search("pip|venv|remake", log) and not (checkout.folder / ".venv").exists()
+    checkout.make("demo", NO_GPU="1")
+
+
+@pytest.mark.parametrize(
+    "init, count, status", [(0, 2, 0), (0, 0, 1), (100, 0, 100)],
+    ids=["two GPUs", "a driver without a GPU", "CUDA_ERROR_NO_DEVICE"],
+)  # fmt: skip
+def test_what_looks_for_a_gpu_asks_the_driver(init, count, status, monkeypatch):
+    class Driver:
+        def cuInit(self, flags):
+            return init
+
+        def cuDeviceGetCount(self, reference):
+            reference._obj.value = count
+            return 0
+
+    monkeypatch.setattr("ctypes.CDLL", {"libcuda.so.1": Driver()}.get)
+    look = re.search(r"^define LOOK\n(.*?)^endef", (ROOT / "Makefile").read_text(), re.M | re.S)[1]
+    with pytest.raises(SystemExit) as ended:
+        exec(look)
+    assert ended.value.code == status
 
 
 def test_options_of_the_records_are_passed_on(checkout):

@@ -2,13 +2,16 @@
 
 import csv
 import io
+import os
 from argparse import ArgumentParser
 
 import pytest
 from timings import PROVENANCE, row
 
+from sparsekern.__main__ import main
 from sparsekern.study.arguments import add_bench, add_op
 from sparsekern.study.bench_command import read_variants
+from sparsekern.study.launch_cost import read_launch_costs
 from sparsekern.study.provenance import PACKAGE, kernel_hash
 from sparsekern.study.records import (
     COLUMNS,
@@ -232,3 +235,106 @@ def test_a_record_that_was_cut_off_is_not_read_as_a_whole_one(path):
     path.write_text(path.read_text()[:-2])
     with pytest.raises(RecordError, match="ends in the middle of a line"):
         read(path)
+
+
+def make_folder(path):
+    path.mkdir()
+
+
+BAD = {
+    "that is not there": (lambda path: None, "there is no file of that name"),
+    "that is a folder": (make_folder, "it is a folder; it must be a text file"),
+    "in Latin-1": (
+        lambda path: path.write_bytes(b"# gpu: \xb5\n"),
+        "it must be text in UTF-8, and byte 7, 0xb5, is not",
+    ),
+    "in UTF-16": (
+        lambda path: path.write_text("# gpu: x\n", encoding="utf-16"),
+        "it must be text in UTF-8, and byte 0, 0xff, is not",
+    ),
+}
+
+
+@pytest.fixture(params=BAD)
+def bad(request, path):
+    """(path of a file, rule that it breaks)"""
+    spoil, rule = BAD[request.param]
+    spoil(path)
+    return path, rule
+
+
+@pytest.mark.parametrize("reader", [read, read_begun, provenance_in, read_launch_costs])
+def test_what_cannot_be_read_as_text_is_an_error_with_file_and_rule(reader, bad):
+    with pytest.raises(RecordError) as refusal:
+        reader(bad[0])
+    assert str(refusal.value).startswith(f"{bad[0]} is no record") and bad[1] in str(refusal.value)
+
+
+def test_nothing_that_cannot_be_read_is_compared_and_the_command_says_why(bad, capsys):
+    assert main(["bench", "--compare", str(bad[0])]) == 2
+    assert capsys.readouterr().err == f"{bad[0]} is no record: {bad[1]}\n"
+
+
+@pytest.mark.parametrize("option", ["--variants", "--sputnik"])
+def test_other_files_of_bench_are_refused_in_the_same_words(option, bad, capsys):
+    words = ["bench", "--problems", "scaling", option, str(bad[0])]
+    assert main(words) == 2
+    assert f"{bad[0]} is no " in (said := capsys.readouterr().err) and bad[1] in said
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BAD if "there" not in kind])
+def test_nothing_is_appended_to_what_cannot_be_read_and_it_stays_as_it_was(kind, path):
+    spoil, rule = BAD[kind]
+    spoil(path)
+    before = None if path.is_dir() else path.read_bytes()
+    with pytest.raises(RecordError) as refusal:
+        Appender(path, PROVENANCE)
+    assert str(refusal.value) == f"{path} is no record: {rule}"
+    assert list(path.parent.iterdir()) == [path] and (before is None or path.read_bytes() == before)
+
+
+def test_a_record_beneath_a_file_cannot_be_written_and_the_error_names_both(path):
+    path.write_text("notes")
+    with pytest.raises(RecordError) as refusal:
+        Appender(path / "more" / "record.csv", PROVENANCE)
+    assert str(refusal.value).startswith(f"{path / 'more' / 'record.csv'} cannot be written: ")
+    assert str(refusal.value).endswith(f" of {path / 'more'}") and path.read_text() == "notes"
+
+
+def test_a_record_that_passed_through_a_spreadsheet_is_gone_on_with(path):
+    write(path, PROVENANCE, ROWS[:1])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n\r\n")
+    assert read_begun(path).rows == ROWS[:1] and provenance_in(path) == PROVENANCE
+    with Appender(path, PROVENANCE) as appender:
+        appender.append(ROWS[1])
+    assert read(path).rows == ROWS
+
+
+def test_a_half_written_line_is_dropped_whole_or_the_record_stays_as_it_was(path, monkeypatch):
+    half = whole(path)[:-2]
+    path.write_text(half)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(RecordError, match=r"record\.csv cannot be written: No space left on device$"):
+            Appender(path, PROVENANCE)
+    assert path.read_text() == half and list(path.parent.iterdir()) == [path]
+
+
+def test_a_disk_that_fills_up_is_said_with_the_file_and_the_command_can_go_on_later(path):
+    class Full(io.StringIO):
+        def flush(self):
+            raise OSError(28, "No space left on device")
+
+    appender = Appender(path, PROVENANCE)
+    appender._file.close()
+    appender._file = Full()
+    with pytest.raises(RecordError, match=r"record\.csv cannot be written: No space left on device$"):
+        appender.append(ROWS[0])
+    assert appender.rows == []
+    with Appender(path, PROVENANCE) as later:
+        later.append(ROWS[0])
+    assert read(path).rows == ROWS[:1]

@@ -15,6 +15,7 @@ from sparsekern.toggles import VariantError
 from sparsekern.variants import SddmmVariant, SpmmVariant
 
 OPS = ["spmm", "sddmm"]
+WIDTHS = {"spmm": "n", "sddmm": "k"}  # what --n is of
 STEP = 2  # of either ladder, compiled once for all tests here
 
 
@@ -41,7 +42,7 @@ def shown(matrix, capsys):
 def test_registers_and_occupancy_of_a_step_of_the_ladder_come_first(op, shown, matrix):
     text = shown(op)
     variant = LADDERS[op][STEP][1]
-    assert text.startswith(f"{matrix}\n{op}, {format_variant(variant)}, n = 8\n")
+    assert text.startswith(f"{matrix}\n{op}, {format_variant(variant)}, {WIDTHS[op]} = 8\n")
     registers, shared, threads, spilled = re.search(
         r"(\d+) registers a thread, ([\d,]+) bytes of shared memory a block of (\d+) threads, (\d+) bytes sp",
         text,

@@ -7,8 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "sparsekern"
 LAYERS = [  # a module imports from its own layer and from those before it
-    {"arrays", "libraries", "lru", "formats", "foreign"}
-    | {"problem", "toggles", "variants", "naming", "ladders"},
+    {"arrays", "libraries", "lru", "formats", "foreign", "problem", "textfiles"},
+    {"toggles", "variants", "naming", "ladders"},
     {"machine"},
     {"kernels"},
     {"reference", "generators", "datasets", "zoo", "selection", "select", "factories", "operands", "ops"},

@@ -222,6 +222,14 @@ def test_times_of_sputnik_are_carried_over_for_the_same_problem_with_a_warm_cach
     assert {row.sputnik_us for row in read(path).rows} == {12.5, None}
 
 
+@pytest.mark.parametrize("cells", ["100,100,many,12.5", "100,100,256,fast"])
+def test_a_time_of_sputnik_that_is_no_number_is_refused_with_its_line(cells, tmp_path):
+    path = tmp_path / "baselines.csv"
+    path.write_text(f"op,dtype,matrix,m,k,n,sputnik_us\ngemm,float32,x,,,,\nspmm,float32,x,{cells}\n")
+    with pytest.raises(ValueError, match=r"baselines\.csv, line 3, has m '100', k '100', n .*; all must be"):
+        read_sputnik(path)
+
+
 def test_a_file_without_times_of_sputnik_is_refused(tmp_path):
     path = tmp_path / "baselines.csv"
     path.write_text("op,matrix,m,k,n\n")

@@ -12,6 +12,13 @@ from operands import A, B, dense, sparse
 import sparsekern as sk
 from sparsekern import Csr, EmulatorError, SddmmVariant, SpmmVariant, Topology, VariantError, without
 from sparsekern.machine import backends
+from sparsekern.naming import parse_variant
+from sparsekern.selection.candidates import candidates
+from sparsekern.study.bench_command import read_variants
+from sparsekern.study.counters import count
+from sparsekern.study.ladder import climb
+from sparsekern.study.scaling import problems
+from sparsekern.study.show import show, variant_of
 
 LHS, RHS = dense(9, 5), dense(13, 5)  # for the structure of A
 SQUARE = sparse(13, 13)
@@ -329,3 +336,32 @@ def test_values_that_were_resized_since_they_were_checked_are_refused(values):
     for _ in range(2):
         with pytest.raises(ValueError, match=rf"a's values has shape \({len(values)},\); .* \({A.nnz},\)"):
             sk.spmm(a, b, backend="emulator")
+
+
+OF_AN_OPERATION = {
+    "check": lambda op: sk.check(op=op),
+    "parse_variant": lambda op: parse_variant(op, "plain"),
+    "candidates": candidates,
+    "read_variants": lambda op: read_variants(op, "ladder"),
+    "variant_of": lambda op: variant_of(op, "2"),
+    "show": lambda op: show(op, "a", A, 8, SpmmVariant()),
+    "climb": lambda op: next(climb(op, A, B, backend="emulator")),
+    "count": lambda op: count(op, A, 8),
+    "problems": problems,
+}
+
+
+@pytest.mark.parametrize("op", ["spmv", "SpMM"])
+@pytest.mark.parametrize("call", OF_AN_OPERATION)
+def test_an_operation_that_there_is_not_is_refused_everywhere_with_those_that_there_are(call, op):
+    with pytest.raises(TypeError, match=f"op is '{op}'; it must be one of spmm, sddmm"):
+        OF_AN_OPERATION[call](op)
+
+
+def test_a_gpu_or_a_count_that_there_is_not_is_refused_with_those_that_there_are():
+    with pytest.raises(ValueError, match="gpu is 'b200'; it must be one of v100, a100, h200"):
+        show("spmm", "a", A, 8, SpmmVariant(), "b200")
+    counted = count("spmm", A, 8)
+    for counts in (counted, counted - counted):
+        with pytest.raises(KeyError, match="name is 'loads'; the counts are global load instructions, "):
+            counts["loads"]

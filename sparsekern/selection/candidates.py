@@ -4,14 +4,20 @@ from functools import cache
 from pathlib import Path
 
 from sparsekern.naming import parse_variant
+from sparsekern.textfiles import read_text
 from sparsekern.toggles import VariantError
+from sparsekern.variants import check_op
 
 MOST = 64  # candidates of an operation: each is timed on every problem of a sweep
 
 
 @cache
 def candidates(op):
-    """The candidates of "spmm" or "sddmm", a tuple of variants: those in the file of that name here."""
+    """The candidates of "spmm" or "sddmm", a tuple of variants: those in the file of that name here.
+
+    Raises TypeError for another operation.
+    """
+    check_op(op)
     return tuple(read_variants(op, Path(__file__).with_name(f"{op}.txt")))
 
 
@@ -19,10 +25,10 @@ def read_variants(op, path):
     """The variants in the file at `path`, each once: one a line, as `format_variant` writes them.
 
     Empty lines, and those that start with #, say nothing. Raises VariantError, naming file and line, for one
-    that is none, ValueError for a file without any.
+    that is none, ValueError for a file without any, or that is not there or not UTF-8.
     """
     variants = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path, "list of variants").splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:

@@ -4,7 +4,7 @@ import argparse
 
 from sparsekern.study.gpus import GPUS
 
-WIDTH = "columns of the dense operands"
+WIDTH = "columns of the dense operands: n of SpMM, the inner dimension k of SDDMM"
 OPS = "spmm", "sddmm"
 CODE = "source", "ptx", "sass"
 
@@ -17,7 +17,7 @@ def add_show(sub):
     """What a variant does to a matrix."""
     help = "or the number of a step of the ladder (default: its last)"
     sub.add_argument("--variant", metavar="TOGGLE=VALUE,...", help=help)
-    sub.add_argument("--n", type=size, default=64, help=f"{WIDTH} (default 64)")
+    sub.add_argument("--n", type=size, default=64, help=f"{WIDTH} (default: 64)")
     sub.add_argument("--gpu", choices=tuple(GPUS), default="h200", help="default: h200")
     sub.add_argument("--counts", action="store_true", help="instructions, sectors, bank conflicts, ...")
     sub.add_argument("--bound", action="store_true", help="the time that each resource needs at least")
@@ -34,10 +34,8 @@ def add_bench(sub):
     sub.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
     help = "only layers whose name contains this; may be repeated (default: all)"
     sub.add_argument("--matrix", metavar="TEXT", action="append", default=[], help=help)
-    help = (
-        "columns of the dense operands, or those of the paper: by layer for SpMM, 64, 256 and 1024 for SDDMM"
-    )
-    sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=f"{help} (the default)")
+    help = f"{WIDTH}; or those of the paper (default): by layer for SpMM, 64, 256 and 1024 for SDDMM"
+    sub.add_argument("--n", type=_widths, default="paper", metavar="N,N|paper", help=help)
     help = (
         "each step of the ladder (default), the one that the library chooses, all from which it does, its "
         "choice and the same with each of its toggles off, or a file with one a line"

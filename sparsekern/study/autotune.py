@@ -17,6 +17,7 @@ from sparsekern.naming import format_variant, parse_variant
 from sparsekern.ops import plan_sddmm, plan_spmm
 from sparsekern.selection.candidates import candidates
 from sparsekern.selection.fitting import fitted
+from sparsekern.study.gpus import device_name
 from sparsekern.study.provenance import kernel_hash
 from sparsekern.study.tools import timing_imports
 from sparsekern.toggles import VariantError
@@ -70,8 +71,7 @@ def _autotune(plan, variants, again):
     tried = [default.variant, *_that_run(problem, candidates(problem.op) if variants is None else variants)]
     with cuda.gpus[default.device]:
         gpu = cuda.get_current_device()
-        name = gpu.name.decode() if isinstance(gpu.name, bytes) else gpu.name
-        key = key_of(problem, tried, name, gpu.MULTIPROCESSOR_COUNT)
+        key = key_of(problem, tried, device_name(gpu), gpu.MULTIPROCESSOR_COUNT)
         return tuned(key, tried, _stopwatch(plan, default), again)
 
 
@@ -103,14 +103,16 @@ def key_of(problem, variants, gpu, sms):
 def tuned(key, variants, time, again=False, folder=None):
     """The fastest of `variants`: the one that the cache has for `key`, or else the one that takes least time.
 
-    time(variant): microseconds; it is called once for each of them, or for none. folder: of the cache.
+    variants: all able to run the problem. time(variant): microseconds; it is called once for each of them, or
+    for none. folder: of the cache.
 
-    A file of the cache that cannot be read is said in a warning, and made anew. One that cannot be written is
+    A file of the cache that cannot be read, or whose choice is none of `variants`, which might be slow or
+    unable to run, is said in a warning, and made anew. One that cannot be written is
     said, and nothing else is lost. Several processes may tune at once: a file is there whole or not at all.
     """
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
     path = Path(folder or cache_folder()) / "autotune" / f"{name}.json"
-    known = None if again else _kept(path, key)
+    known = None if again else _kept(path, key, variants)
     if known is None:
         times = {variant: time(variant) for variant in dict.fromkeys(variants)}
         known = min(times, key=times.get)
@@ -119,13 +121,16 @@ def tuned(key, variants, time, again=False, folder=None):
     return known
 
 
-def _kept(path, key):
-    """The variant that the file at `path` has for `key`, or None."""
+def _kept(path, key, variants):
+    """The one of `variants` that the file at `path` has for `key`, or None."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["key"] != key:
             raise ValueError("it is of another problem")
-        return parse_variant(key["op"], kept["variant"])
+        variant = parse_variant(key["op"], kept["variant"])
+        if variant not in variants:
+            raise ValueError(f"{kept['variant']} is none of the variants that would be tried now")
+        return variant
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

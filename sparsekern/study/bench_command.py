@@ -19,6 +19,7 @@ from sparsekern.study.records import LEVELS, Appender, Record, read
 from sparsekern.study.sweep import WrongKernel, meant, read_sputnik, sweep
 from sparsekern.study.tools import timing_imports
 from sparsekern.toggles import VariantError
+from sparsekern.variants import check_op
 
 INTERRUPTED = 130  # the exit status that shells give a program ended by Ctrl-C
 UNFINISHED = 75  # EX_TEMPFAIL of sysexits.h: the same command, later, does the rest
@@ -45,8 +46,9 @@ def bench(arguments):
 def read_variants(op, text):
     """The variants that --variants names, as `sweep` takes them; [None], the library's choice, for "default".
 
-    Raises VariantError, naming file and line, for one that is none.
+    Raises VariantError, naming file and line, for one that is none, TypeError for another operation.
     """
+    check_op(op)
     if text == "default":
         return [None]
     if text == "ladder":

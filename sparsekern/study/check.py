@@ -8,15 +8,16 @@ from inspect import signature
 
 import numpy as np
 
+from sparsekern.factories import FACTORIES, check_factory, check_options
 from sparsekern.foreign import as_csr
 from sparsekern.ladders import LADDERS
 from sparsekern.machine.launch import SIGNATURES
 from sparsekern.machine.report import EmulatorError
-from sparsekern.ops import FACTORIES, check_factory, check_options, sddmm, spmm
+from sparsekern.ops import sddmm, spmm
 from sparsekern.problem import Types
 from sparsekern.reference import error, sddmm_reference, spmm_reference, tolerance
 from sparsekern.toggles import Variant, VariantError
-from sparsekern.variants import KINDS
+from sparsekern.variants import KINDS, check_op
 from sparsekern.zoo import ZOO
 
 WIDTH = {"spmm": 74, "sddmm": 142}  # columns of the dense operands: several steps, and a last one not whole
@@ -28,8 +29,9 @@ def check(make=None, variant=None, *, op=None, matrices=None, n=None, backend="e
 
     make: a kernel factory; None is the library's. variant: None is the last step of the ladder of `op` that
     the page of the factory has. op: "spmm" or "sddmm"; None is told from `variant`, or from the kernel.
-    matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands; None is a number that
-    fills no tile. backend: "cuda" compares with float64 alone, for compute-sanitizer.
+    matrices: {name: CSR matrix}; None is the zoo. n: columns of the dense operands, of SDDMM the
+    inner dimension; None is a number that fills no tile. backend: "cuda" compares with float64 alone, for
+    compute-sanitizer.
 
     A matrix passes if nothing is reported (see `EmulatorError`) and every element agrees with float64 within
     `reference.tolerance`. One that the variant cannot run is named with the reason, and fails nothing, unless
@@ -78,8 +80,7 @@ def _operation(make, variant, op):
     if op is None and isinstance(variant, Variant):
         op = variant.op
     if op is not None:
-        if op not in LADDERS:
-            raise TypeError(f"op is {op!r}; it must be one of {', '.join(LADDERS)}")
+        check_op(op)
         return op
     if make is None and variant is not None:
         raise TypeError(f"variant is a {type(variant).__name__}; it must be an SpmmVariant or SddmmVariant")

@@ -9,16 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table
 
+from sparsekern.factories import FACTORIES, check_options
 from sparsekern.foreign import as_csr, as_topology
 from sparsekern.formats import Csr, Topology
 from sparsekern.machine.lockstep import launch
 from sparsekern.machine.trace import Trace
-from sparsekern.ops import FACTORIES, check_options, plan_sddmm, plan_spmm
+from sparsekern.ops import plan_sddmm, plan_spmm
 from sparsekern.problem import Layout, Problem
 from sparsekern.select import H200_WARPS, select
 from sparsekern.study.render import Shown
 from sparsekern.toggles import WARP, Variant
-from sparsekern.variants import KINDS
+from sparsekern.variants import KINDS, check_op
 
 
 class Range(NamedTuple):
@@ -127,6 +128,8 @@ class Difference(Shown):
     counts: dict
 
     def __getitem__(self, name):
+        if name not in self.counts:
+            raise KeyError(f"name is {name!r}; the counts are {', '.join(self.counts)}")
         one, other = self.counts[name]
         return one - other
 
@@ -170,10 +173,10 @@ def count(op, a, n, variant=None, *, make=None):
 
 def plan(op, a, n, variant=None, *, make=None):
     """(the plan that `count` with the same arguments runs, its inputs)."""
-    if op not in list(KINDS):
-        raise TypeError(f"op is {op!r}; it must be one of {', '.join(KINDS)}")
+    check_op(op)
     if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"n is {n!r}; it must be a whole number, at least 1")
+        which = "columns of B" if op == "spmm" else "the inner dimension k"
+        raise ValueError(f"n is {n!r}; it must be a whole number, at least 1: {which}")
     make = FACTORIES[op] if make is None else make
     topology = _aligned(as_csr(a).topology if op == "spmm" else as_topology(a))
     (m, k), rng = topology.shape, np.random.default_rng(0)

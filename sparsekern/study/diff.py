@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparsekern.ops import FACTORIES
+from sparsekern.factories import FACTORIES
 from sparsekern.problem import Types
 from sparsekern.study.codegen import ARCH, ptx, sass
 from sparsekern.study.sass import classes, instructions, widths

@@ -1,6 +1,7 @@
 """The constants of the prediction in `study.cost`, fitted: python -m sparsekern.study.fit --dlmc DIR."""
 
 import argparse
+import sys
 from collections import defaultdict
 from dataclasses import astuple, replace
 from statistics import median
@@ -10,11 +11,11 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import kendalltau
 
-from sparsekern.datasets import dlmc
 from sparsekern.foreign import as_topology
 from sparsekern.naming import parse_variant
 from sparsekern.problem import RowStats
 from sparsekern.study import cost
+from sparsekern.study.cases import named
 from sparsekern.study.gpus import GPUS
 from sparsekern.study.records import load
 from sparsekern.study.row_lengths import problem_of
@@ -33,10 +34,10 @@ class Point(NamedTuple):
 
 def points(record, tree, gpu):
     """A `Point` for each row of a record."""
-    layers = {layer.name: layer for layer in dlmc(tree)}
     by_matrix = defaultdict(list)
     for row in record.rows:
         by_matrix[row.matrix].append(row)
+    layers = named(tree, by_matrix)
     for name, rows in by_matrix.items():
         topology = as_topology(layers[name].load())
         stats = RowStats.of(topology.row_lengths)
@@ -84,8 +85,12 @@ def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m sparsekern.study.fit", description=__doc__)
     parser.add_argument("--dlmc", metavar="DIR", help="a DLMC tree; default: SPARSEKERN_DLMC")
     arguments = parser.parse_args(words)
-    gpu, record = GPUS["h200"], load("ladder")
-    everything = list(points(record, arguments.dlmc, gpu))
+    gpu = GPUS["h200"]
+    try:
+        everything = list(points(load("ladder"), arguments.dlmc, gpu))
+    except (OSError, ValueError) as error:  # of the record, or the tree
+        print(error, file=sys.stderr)
+        return 2
     for op in cost.PACES:
         mine = [p for p in everything if p.row.op == op]
         pace = fit(op, mine, gpu)
@@ -96,7 +101,8 @@ def main(words=None):
         ]
         print(f"  median |log(predicted / measured)| {median(errors(again)):.3f}")
         print(f"  median of Kendall's tau {median(agreement(again)):.3f}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -68,10 +68,14 @@ class Gpu:
         return of_device(cuda.get_current_device())
 
 
+def device_name(device):
+    """The name of a Numba device, text such as "NVIDIA H200", which some versions of Numba give as bytes."""
+    return device.name.decode() if isinstance(device.name, bytes) else device.name
+
+
 def of_device(device):
     """The `Gpu` of a Numba device. Raises ValueError for a compute capability before 7.0."""
-    name = device.name.decode() if isinstance(device.name, bytes) else device.name
-    clock_hz = device.CLOCK_RATE * 1e3
+    name, clock_hz = device_name(device), device.CLOCK_RATE * 1e3
     for gpu in GPUS.values():
         if gpu.name in name and (gpu.sms, gpu.clock_hz) == (device.MULTIPROCESSOR_COUNT, clock_hz):
             return gpu

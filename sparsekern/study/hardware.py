@@ -14,15 +14,15 @@ import sys
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from io import StringIO
-from pathlib import Path
 
 import numpy as np
 
-from sparsekern.datasets import dlmc
 from sparsekern.foreign import as_csr
 from sparsekern.ladders import LADDERS
 from sparsekern.ops import sddmm, spmm
+from sparsekern.study.cases import named
 from sparsekern.study.counters import count
+from sparsekern.textfiles import read_text
 from sparsekern.zoo import ZOO
 
 WIDTH = 72  # columns of the dense operands: rows that are no multiple of 128 bytes, and a tile not whole
@@ -48,6 +48,7 @@ METRICS = {  # counter of ours: of ncu
 }
 PER_OPCODE = "sass__inst_executed_per_opcode"
 OPCODES = {"shuffles": "SHFL", "multiply-adds": "FFMA"}
+RAW_COLUMNS = ["op", "matrix", "variant", "counter", "hardware"]
 COLUMNS = "op", "matrix", "variant", "counter", "emulator", "emulator_max", "hardware", "explained"
 # Why hardware may be out of the range. A rule attributes it; tests/test_hardware.py shows that it exists.
 UNROLLED = "the compiler unrolls the loop over nonzeros: lanes with rows of other lengths are in other copies"
@@ -57,7 +58,7 @@ CLOSE = {UNROLLED: 0.03, OTHER_TRIPS: 0.08}  # of a count: how far out is believ
 
 def cases(tree):
     """Yields (op, name of a matrix, matrix, step, variant)."""
-    layers = {layer.name: layer for layer in dlmc(tree)}
+    layers = named(tree, [name for name in MATRICES if name not in ZOO])
     for name in MATRICES:
         matrix = ZOO[name].make() if name in ZOO else layers[name].load()
         for op, ladder in LADDERS.items():
@@ -106,7 +107,7 @@ def measure(tree, out):
     with open(out, "w", newline="") as file:
         file.write("".join(f"# {key}: {text}\n" for key, text in origin(ncu=_version(ncu)).items()))
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["op", "matrix", "variant", "counter", "hardware"])
+        table.writerow(RAW_COLUMNS)
         for (op, name, _, step, _), launch in zip(wanted, launches, strict=True):
             for counter, metric in METRICS.items():
                 table.writerow([op, name, step, counter, _number(launch[metric])])
@@ -132,11 +133,18 @@ def _instances(text):
 
 
 def compare(raw, tree, out):
-    """Counts the cases of `raw`, written by `measure`, on the emulator, and writes both to the file `out`."""
-    text = Path(raw).read_text().splitlines()
+    """Counts the cases of `raw`, written by `measure`, on the emulator, and writes both to the file `out`.
+
+    Raises ValueError for another file.
+    """
+    text = read_text(raw, "file of measure").splitlines()
     header = [line for line in text if line.startswith("#")]
-    measured = defaultdict(dict)
-    for row in csv.DictReader(line for line in text if not line.startswith("#")):
+    measured, table = defaultdict(dict), csv.DictReader(line for line in text if not line.startswith("#"))
+    if table.fieldnames != RAW_COLUMNS:
+        raise ValueError(f"{raw} has columns {table.fieldnames}; they must be {','.join(RAW_COLUMNS)}")
+    for row in table:
+        if row["counter"] not in {**METRICS, **OPCODES}:
+            raise ValueError(f"{raw} has counter {row['counter']!r}, which is none of measure's")
         measured[row["op"], row["matrix"], row["variant"]][row["counter"]] = int(row["hardware"])
     todo = [case for case in cases(tree) if (case[0], case[1], case[3]) in measured]
     with ProcessPoolExecutor() as pool, open(out, "w", newline="") as file:
@@ -176,13 +184,21 @@ def main(words=None):
     parser.add_argument("--raw", metavar="CSV", help="of compare: what measure wrote")
     parser.add_argument("--out", metavar="CSV", help="of measure and compare: what to write")
     arguments = parser.parse_args(words)
-    if arguments.what == "run":
-        run(arguments.dlmc)
-    elif arguments.what == "measure":
-        measure(arguments.dlmc, arguments.out)
-    else:
-        compare(arguments.raw, arguments.dlmc, arguments.out)
+    for option in {"run": (), "measure": ("out",), "compare": ("raw", "out")}[arguments.what]:
+        if getattr(arguments, option) is None:
+            parser.error(f"{arguments.what} needs --{option}")
+    try:
+        if arguments.what == "run":
+            run(arguments.dlmc)
+        elif arguments.what == "measure":
+            measure(arguments.dlmc, arguments.out)
+        else:
+            compare(arguments.raw, arguments.dlmc, arguments.out)
+    except (OSError, ValueError, RuntimeError) as error:  # of a file, the tree; no GPU, no ncu
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,6 +13,7 @@ from sparsekern.reference import error, sddmm_reference, spmm_reference
 from sparsekern.study.cost import l1_bound_us
 from sparsekern.study.gpus import Gpu
 from sparsekern.toggles import Variant
+from sparsekern.variants import check_op
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,10 @@ class Rung:
 def climb(op, *operands, ladder=None, backend=None):
     """Yields a `Rung` for each step of `ladder`, by default that of `op`.
 
-    op: "spmm", with operands a and b, or "sddmm", with topology, lhs and rhs, all in host memory.
+    op: "spmm", with operands a and b, or "sddmm", with topology, lhs and rhs, all in host memory. Raises
+    TypeError for another one.
     """
+    check_op(op)
     backend = resolve_backend(backend)
     plan_op, reference_op, inputs = _OPERATIONS[op](*operands)
     reference, scale = reference_op(*operands)

@@ -34,6 +34,7 @@ from sparsekern.machine.launch import compile_kernel
 from sparsekern.naming import format_variant
 from sparsekern.ops import plan_spmm, sddmm, spmm
 from sparsekern.study.records import Record, RecordError, heading
+from sparsekern.textfiles import read_text
 
 SIZE, SPARSITY, WIDTH = 64, 0.9, 64  # of the square matrix, and columns of the dense operands
 BATCHES, CALLS = 60, 300
@@ -198,8 +199,8 @@ def write_launch_costs(path, provenance, costs):
 
 
 def read_launch_costs(path):
-    """The `Record` of `Cost`s in a file. Raises RecordError, naming the line, for a malformed one."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    """The `Record` of `Cost`s in a file. Raises RecordError, naming file and line, for a malformed one."""
+    lines = read_text(path, "record of launch costs", RecordError).splitlines()
     provenance, above = heading(lines)
     table = csv.reader(lines[above:])
     columns = next(table, None)

@@ -7,6 +7,8 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+from sparsekern.study.gpus import device_name
+
 PACKAGE = Path(__file__).resolve().parents[1]
 SPUTNIK = "carried over from an earlier run of the authors' library, not measured in this process"
 
@@ -37,7 +39,7 @@ def origin(**versions):
     device, version = cuda.get_current_device(), call(runtime.cudaDriverGetVersion)
     packages = ("numba", "numba-cuda", "numpy", "cuda-bindings")
     found = {
-        "gpu": device.name.decode() if isinstance(device.name, bytes) else device.name,
+        "gpu": device_name(device),
         "sms": device.MULTIPROCESSOR_COUNT,
         "clock_mhz": device.CLOCK_RATE // 1000,
         "driver": _driver(),

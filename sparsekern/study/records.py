@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from sparsekern.study.studies import STUDIES
+from sparsekern.textfiles import read_text, write_text, writing
 from sparsekern.variants import KINDS
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
@@ -89,11 +90,12 @@ class RecordError(ValueError):
 
 
 def read(path):
-    """The `Record` in the file at `path`. Raises RecordError, naming the line, for a malformed one."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{path} is no record: it is not UTF-8 ({error})") from None
+    """The `Record` in the file at `path`.
+
+    Raises RecordError without such a file, for one that is not UTF-8, and, naming the line, for a malformed
+    one.
+    """
+    text = read_text(path, "record", RecordError)
     if text and not text.endswith("\n"):
         raise RecordError(f"{path} ends in the middle of a line: the command that made it was cut off")
     return _parsed(path, text)
@@ -102,9 +104,9 @@ def read(path):
 def read_begun(path):
     """`read` of a file whose writing may have been cut off, less its last line if that is half written.
 
-    None if not even the line of columns is there.
+    None if not even the line of columns is there. Raises as `read` does.
     """
-    return _begun(path, _whole_lines(Path(path).read_text(encoding="utf-8")))
+    return _begun(path, _whole_lines(read_text(path, "record", RecordError)))
 
 
 def load(study, gpu="nvidia-h200", results=RESULTS):
@@ -132,8 +134,7 @@ def path_of(study, gpu="nvidia-h200", results=RESULTS):
 
 def provenance_in(path):
     """{key: text}: the `# key: value` lines that a file starts with, whatever follows them."""
-    with open(path, encoding="utf-8-sig") as file:
-        return heading(file)[0]
+    return heading(read_text(path, "record", RecordError).split("\n"))[0]
 
 
 def heading(lines):
@@ -151,22 +152,22 @@ def resident_warps(record):
 
 def write(path, provenance, rows):
     """Writes a record, anew."""
-    lines = [_header(provenance), *map(_line, rows)]
-    Path(path).write_text("".join(lines), encoding="utf-8", newline="\n")
+    write_text(path, "".join([_header(provenance), *map(_line, rows)]))
 
 
 class Appender:
     """A record that grows row by row, and goes on where an interrupted one ended.
 
-    rows: what is there already and what is appended. A last line that was only half written is dropped. Use
-    it in a `with` statement.
+    rows: what is there already and what is appended. A last line that was only half written is dropped, and
+    so are empty ones. Use it in a `with` statement.
 
-    Raises RecordError if the file is no record, or its provenance differs in more than FREE.
+    Raises RecordError if the file is no record, cannot be read or written, or its provenance differs in more
+    than FREE; it is then as it was.
     """
 
     def __init__(self, path, provenance):
         self.path, self.rows = Path(path), []
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        text = read_text(path, "record", RecordError) if self.path.exists() else ""
         whole = _whole_lines(text)
         found = _begun(path, whole)
         if found:
@@ -174,22 +175,25 @@ class Appender:
             self.rows = found.rows
         elif not _header(provenance).startswith(text):
             raise RecordError(f"{self.path} is not a record; pass another --out, or remove it")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = whole if found else _header(provenance)
-        if kept != text:
-            self.path.write_text(kept, encoding="utf-8", newline="\n")
-        self._file = open(self.path, "a", encoding="utf-8", newline="\n")
+        kept = whole.rstrip() + "\n" if found else _header(provenance)
+        with writing(self.path, RecordError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if kept != text:
+                write_text(self.path, kept)
+            self._file = open(self.path, "a", encoding="utf-8", newline="\n")
 
     def append(self, row):
-        self._file.write(_line(row))
-        self._file.flush()
+        with writing(self.path, RecordError):
+            self._file.write(_line(row))
+            self._file.flush()
         self.rows.append(row)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._file.close()
+        with writing(self.path, RecordError):
+            self._file.close()
 
 
 def _header(provenance):

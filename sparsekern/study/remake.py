@@ -17,6 +17,7 @@ from time import monotonic
 from sparsekern.datasets import ROOT_VARIABLE, dlmc
 from sparsekern.study.arguments import minutes
 from sparsekern.study.bench_command import INTERRUPTED, UNFINISHED
+from sparsekern.study.gpus import device_name
 from sparsekern.study.records import RESULTS, RecordError
 from sparsekern.study.staleness import stale
 from sparsekern.study.studies import STUDIES
@@ -149,8 +150,7 @@ def _gpu():
         from numba import cuda
 
         if cuda.is_available():
-            name = cuda.get_current_device().name
-            return name.decode() if isinstance(name, bytes) else name
+            return device_name(cuda.get_current_device())
     except ImportError:
         pass
     raise CannotMeasure(

@@ -13,6 +13,7 @@ from sparsekern.study.compare import FASTEST, report_command, rival_us
 from sparsekern.study.cost import l1_bound_us
 from sparsekern.study.gpus import GPUS
 from sparsekern.study.records import RecordError
+from sparsekern.variants import check_op
 
 SPARSITIES = (0.8, 0.9, 0.95)
 SIDE, WIDTH = 2048, 256  # of a matrix, and of its dense operands, where another size is varied
@@ -26,7 +27,11 @@ BAR = "spmm", Uniform(8192, 2048, 0.8).name, 4096  # op, matrix, n: what the lib
 
 
 def problems(op):
-    """The `Case` list of an operation: rows, columns and width of the matrix varied apart, then together."""
+    """The `Case` list of an operation: rows, columns and width of the matrix varied apart, then together.
+
+    Raises TypeError for another operation.
+    """
+    check_op(op)
     sizes = [
         *((SIDE, SIDE, width) for width in WIDTHS),
         *((side, SIDE, WIDTH) for side in SIDES),

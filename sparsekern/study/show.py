@@ -6,9 +6,9 @@ import sys
 from rich.console import Console
 from rich.syntax import Syntax
 
+from sparsekern.factories import FACTORIES
 from sparsekern.ladders import LADDERS
 from sparsekern.naming import format_variant, parse_variant
-from sparsekern.ops import FACTORIES
 from sparsekern.study.codegen import ptx, resources, sass
 from sparsekern.study.cost import bounds
 from sparsekern.study.counters import count
@@ -17,6 +17,7 @@ from sparsekern.study.gpus import GPUS
 from sparsekern.study.occupancy import occupancy
 from sparsekern.study.source import source
 from sparsekern.toggles import VariantError
+from sparsekern.variants import check_op
 
 PAGE = 110  # columns of what goes to a file
 
@@ -26,6 +27,7 @@ def variant_of(op, text):
 
     Raises VariantError for a number that is no step, and what `parse_variant` raises.
     """
+    check_op(op)
     ladder = LADDERS[op]
     if text is None:
         return ladder[-1][1]
@@ -39,13 +41,19 @@ def variant_of(op, text):
 def show(op, name, a, n, variant, gpu="h200", code=(), counts=False, bound=False, other=None):
     """Prints registers and occupancy of a variant, and what else is asked for.
 
-    name, a: of a CSR matrix. n: columns of the dense operands. gpu: a key of `GPUS`. code: of "source",
-    "ptx" and "sass". other: a variant to compare with: what `variant` changes in it, line by line and count
-    by count.
+    name, a: of a CSR matrix. n: columns of the dense operands, of SDDMM the inner dimension k. gpu: a key of
+    `GPUS`. code: of "source", "ptx" and "sass". other: a variant to compare with: what `variant`
+    changes in it, line by line and count by count.
+
+    Raises TypeError for another operation, ValueError for another GPU.
     """
+    check_op(op)
+    if gpu not in GPUS:
+        raise ValueError(f"gpu is {gpu!r}; it must be one of {', '.join(GPUS)}")
     console = Console(width=None if sys.stdout.isatty() else PAGE)
     make, gpu = FACTORIES[op], GPUS[gpu]
-    console.print(f"{name}\n{op}, {format_variant(variant)}, n = {n}\n", soft_wrap=True, highlight=False)
+    width = f"{'n' if op == 'spmm' else 'k'} = {n}"
+    console.print(f"{name}\n{op}, {format_variant(variant)}, {width}\n", soft_wrap=True, highlight=False)
     for each in (variant,) if other is None else (other, variant):
         if other is not None:
             console.print(format_variant(each), soft_wrap=True, highlight=False)

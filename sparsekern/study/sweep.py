@@ -2,9 +2,11 @@
 
 import csv
 from dataclasses import dataclass, field
+from io import StringIO
 
 from sparsekern.naming import format_variant
 from sparsekern.study.records import Row
+from sparsekern.textfiles import read_text
 from sparsekern.toggles import Variant, VariantError
 from sparsekern.variants import KINDS
 
@@ -103,19 +105,22 @@ def _title(case):
 def read_sputnik(path):
     """{(op, matrix, m, k, n): microseconds} of native Sputnik, float32, L2 warm, for operations of KINDS.
 
-    path: a CSV file with columns op, dtype, matrix, m, k, n and sputnik_us. Raises ValueError without them.
+    path: a CSV file with columns op, dtype, matrix, m, k, n and sputnik_us. Raises ValueError without it or
+    them, and, naming the line, for what is no number.
     """
     wanted = ("op", "dtype", "matrix", "m", "k", "n", "sputnik_us")
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = csv.DictReader(file)
-        lacking = [name for name in wanted if name not in (lines.fieldnames or ())]
-        if lacking:
-            raise ValueError(
-                f"{path} lacks the columns {', '.join(lacking)}; it must have {', '.join(wanted)}"
-            )
-        known = [line for line in lines if line["op"] in KINDS and line["dtype"] == "float32"]
-    return {
-        (line["op"], line["matrix"], *(int(line[size]) for size in "mkn")): float(line["sputnik_us"])
-        for line in known
-        if line["sputnik_us"]
-    }
+    lines = csv.DictReader(StringIO(read_text(path, "file of Sputnik's times")))
+    lacking = [name for name in wanted if name not in (lines.fieldnames or ())]
+    if lacking:
+        raise ValueError(f"{path} lacks the columns {', '.join(lacking)}; it must have {', '.join(wanted)}")
+    found = {}
+    for line in lines:
+        if line["op"] not in KINDS or line["dtype"] != "float32" or not line["sputnik_us"]:
+            continue
+        try:
+            key = (line["op"], line["matrix"], *(int(line[size]) for size in "mkn"))
+            found[key] = float(line["sputnik_us"])
+        except (TypeError, ValueError):  # None, where a line is too short
+            cells = ", ".join(f"{name} {line[name]!r}" for name in wanted[3:])
+            raise ValueError(f"{path}, line {lines.line_num}, has {cells}; all must be numbers") from None
+    return found

@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 from numba import cuda
 
-from sparsekern.ops import FACTORIES, plan_sddmm, plan_spmm
+from sparsekern.factories import FACTORIES
+from sparsekern.ops import plan_sddmm, plan_spmm
 from sparsekern.reference import LEAST_NORMAL, error, tolerance
 from sparsekern.study.baselines import Libraries, Operands
 from sparsekern.study.bench import fill, flushing_buffer, time_launches
