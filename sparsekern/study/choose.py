@@ -32,7 +32,8 @@ class Study:
 
     table: of all candidates. percent: (problems, candidates), of how much more than the least time each took,
     which `table` has as costs. matrices, layers: (problems,) ints: which are of one matrix. Problems of one
-    layer, by name and shape, are look-alikes, whatever their sparsity and pruning method.
+    layer, by name and shape, are look-alikes, whatever their sparsity and pruning method; so are generated
+    ones of one shape.
     """
 
     op: str
@@ -149,13 +150,19 @@ def study(op, record, row_lengths):
     percent = np.array([_percent(variants, times[key], problem) for key, problem in problems.items()])
     side = "n" if op == "spmm" else "k"
     names = tuple(f"{matrix} at {side}={width}" for matrix, width in problems)
-    layers = _numbered((matrix.rsplit("/", 1)[-1], p.sparse_shape) for (matrix, _), p in problems.items())
+    layers = _numbered(_look(matrix, problem) for (matrix, _), problem in problems.items())
     if not layers.any():
         raise RecordError(
             f"the record has one layer of {op}; it must have 2 at least, of which to hold one out"
         )
     table = Table(names, tuple(variants), values, costs_of(percent))
     return Study(op, table, percent, _numbered(matrix for matrix, _ in problems), layers)
+
+
+def _look(matrix, problem):
+    """What look-alikes have in common."""
+    *folders, name = matrix.split("/")
+    return (name if folders else "generated"), problem.sparse_shape
 
 
 def _values(problem, warps):
