@@ -10,18 +10,11 @@ import pytest
 from sparsekern import LADDERS, SpmmVariant, make_spmm
 from sparsekern.study import codegen, fit, hardware
 from sparsekern.study.counters import count
-from sparsekern.study.records import provenance_in
 from sparsekern.study.sass import classes, loops
 from sparsekern.zoo import ZOO
 
 RECORD = Path(__file__).parents[1] / "data" / "results" / "nvidia-h200" / "counters.csv"
 VARIANTS = {op: dict(ladder) for op, ladder in LADDERS.items()}
-EARLIER = pytest.mark.xfail(
-    provenance_in(RECORD)["commit"] == "4f2003c66f05",
-    strict=True,
-    raises=AssertionError,
-    reason="the record is from before rows_per_block=64 and by_column of the ladders: to be measured anew",
-)
 
 
 def rows():
@@ -33,7 +26,6 @@ def numbers(row):
     return tuple(int(row[name]) for name in ("emulator", "emulator_max", "hardware"))
 
 
-@EARLIER
 def test_the_record_has_every_step_of_both_ladders():
     steps = {(op, step) for op, ladder in LADDERS.items() for step, _ in ladder}
     assert {(row["op"], row["variant"]) for row in rows()} == steps
@@ -76,7 +68,7 @@ def test_warps_that_take_one_path_make_the_requests_and_sectors_that_hardware_ma
         ("spmm", "subwarp=16"),
         ("spmm", "split=4"),
         ("sddmm", "prescale=True"),
-        pytest.param("sddmm", "split=2", marks=EARLIER),
+        ("sddmm", "split=2"),
     ],
 )
 def test_the_record_is_of_this_emulator(op, step):

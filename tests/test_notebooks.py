@@ -13,7 +13,6 @@ for module in "jupytext", "nbclient", "ipykernel", "matplotlib":
 
 import nbformat  # noqa: E402
 from IPython.core.magics.code import extract_symbols  # noqa: E402
-from nbclient.exceptions import CellExecutionError  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
 from sparsekern import SpmmVariant, make_spmm, spmm  # noqa: E402
@@ -21,17 +20,9 @@ from sparsekern.generators import uniform  # noqa: E402
 from sparsekern.machine.backends import device_backend  # noqa: E402
 from sparsekern.study import notebooks  # noqa: E402
 from sparsekern.study.codegen import ptx  # noqa: E402
-from sparsekern.study.records import load  # noqa: E402
 
 NAMES = notebooks.names()
 each_notebook = pytest.mark.parametrize("name", NAMES)
-EARLIER = pytest.mark.xfail(
-    load("ladder").provenance["commit"] == "4f2003c66f05",
-    strict=True,
-    raises=CellExecutionError,
-    reason="it reads a record from before rows_per_block=64 and by_column of the ladders",
-)
-OF_THE_LADDER = "03_vector_memory_access"  # reads its record
 
 ABSOLUTE = re.compile(r"(?<![\w.:/~<-])/[\w.-]+/[\w.-]|\b[A-Z]:\\\\\w")
 
@@ -175,9 +166,7 @@ def test_no_machine_is_named(name):
     assert not ABSOLUTE.search(json.dumps(notebook))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=EARLIER) if name == OF_THE_LADDER else name for name in NAMES]
-)
+@each_notebook
 def test_it_runs_says_what_is_stored_and_its_exercises_tell_solutions_from_other_answers(name):
     notebook = notebooks.source(name)
     solutions = [new_code_cell(code) for code in SOLUTIONS.get(name, [])]

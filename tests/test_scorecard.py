@@ -23,7 +23,6 @@ from sparsekern.study.scorecard import (
 from sparsekern.study.studies import STUDIES
 
 CHANGELOG = (Path(__file__).resolve().parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
-PENDING = ("ablation",)  # studies of which no record is committed yet
 
 
 def table_of(text, heading):
@@ -45,17 +44,7 @@ def test_the_card_in_the_changelog_is_that_of_the_records():
     assert table_of(CHANGELOG, expected[0]) == expected
 
 
-@pytest.mark.parametrize(
-    "study",
-    [
-        pytest.param(
-            s, marks=pytest.mark.xfail(strict=True, raises=FileNotFoundError, reason="not measured yet")
-        )
-        if s in PENDING
-        else s
-        for s in STUDIES
-    ],
-)
+@pytest.mark.parametrize("study", STUDIES)
 def test_the_record_of_every_study_is_committed(study):
     assert path_of(study).stat().st_size > 0
 

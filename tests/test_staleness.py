@@ -6,7 +6,7 @@ from timings import PROVENANCE, row
 from sparsekern import SpmmVariant
 from sparsekern.study import staleness
 from sparsekern.study.provenance import kernel_hash
-from sparsekern.study.records import Record, RecordError, load, path_of, write
+from sparsekern.study.records import Record, RecordError, load, write
 from sparsekern.study.staleness import chosen_now, stale
 from sparsekern.study.studies import STUDIES
 
@@ -15,20 +15,7 @@ MADE = "uniform 100x100 0.9 seed 0"
 [(_, TODAY)] = chosen_now(Record(NOW, [row(matrix=MADE)]), "every")
 
 
-EARLIER = ("sweep", "scaling")  # measured before `select` went by tables, and to be measured anew
-
-
-def recorded(study):
-    """A study, to be skipped if no record of it is committed."""
-    try:
-        path_of(study)
-    except FileNotFoundError:
-        return pytest.param(study, marks=pytest.mark.skip(reason="no such record is committed"))
-    earlier = pytest.mark.xfail(strict=True, raises=AssertionError, reason="select chose otherwise then")
-    return pytest.param(study, marks=earlier) if study in EARLIER else study
-
-
-@pytest.mark.parametrize("study", [recorded(name) for name, study in STUDIES.items() if study.choice])
+@pytest.mark.parametrize("study", [name for name, study in STUDIES.items() if study.choice])
 def test_the_variants_of_the_records_are_those_that_select_chooses_today(study):
     differ = chosen_now(load(study), STUDIES[study].choice)
     assert not differ, f"make records RECORDS_ARGS='--fresh {study}'\n" + "\n".join(

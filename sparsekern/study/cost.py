@@ -41,8 +41,8 @@ class Pace:
 
 FITTED = "H200"  # the GPU whose times the prediction knows, from data/results/nvidia-h200/ladder.csv
 PACES = {
-    "spmm": Pace(start_us=0.0151, issue=3.9, l1=1.02, l2=1.01, latency=528.0, block=0.594, power=2.61),
-    "sddmm": Pace(start_us=0.555, issue=3.75, l1=1.21, l2=0.295, latency=498.0, block=0.595, power=2.74),
+    "spmm": Pace(start_us=0.167, issue=3.86, l1=1.0, l2=1.05, latency=520.0, block=0.607, power=2.67),
+    "sddmm": Pace(start_us=0.528, issue=3.44, l1=1.0, l2=0.381, latency=487.0, block=0.611, power=2.58),
 }
 
 
