@@ -83,8 +83,8 @@ def check(arguments):
     """Puts variants of the library's kernel to the test; 0 if all pass."""
     from sparsekern.ladders import LADDERS
     from sparsekern.machine.backends import device_backend
-    from sparsekern.naming import parse_variant
     from sparsekern.study.check import check as run
+    from sparsekern.study.show import variant_of
 
     if arguments.backend == "cuda" and device_backend() != "cuda":
         raise ValueError("backend is cuda, but no CUDA GPU answers: see python -m sparsekern doctor")
@@ -93,8 +93,7 @@ def check(arguments):
     if arguments.variant == "ladder":
         variants = [variant for _, variant in LADDERS[arguments.op]]
     else:
-        text = arguments.variant
-        variants = [None if text is None else parse_variant(arguments.op, text)]
+        variants = [variant_of(arguments.op, arguments.variant)]
     return int(not all([run(variant=variant, **options) for variant in variants]))
 
 
@@ -145,7 +144,7 @@ def main(words=None):
     sub.set_defaults(run=demo)
     sub = commands.add_parser("check", help="run a kernel over hard matrices, watched and against float64")
     add_op(sub)
-    help = "or ladder, for each of its steps (default: the last step)"
+    help = "or the number of a step of the ladder, or ladder, for each of them (default: the last step)"
     sub.add_argument("--variant", metavar="TOGGLE=VALUE,...", help=help)
     help = "a .smtx or .mtx file, or a name of the zoo; may be repeated (default: the whole zoo)"
     sub.add_argument("--matrix", metavar="FILE", action="append", default=[], help=help)

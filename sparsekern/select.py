@@ -38,7 +38,8 @@ def select(problem, resident_warps=0, own_kernel=False):
         variant = fitted(candidate, problem)
     except VariantError as refusal:
         return _plain(problem, resident_warps, f"not {format_variant(candidate)}: {refusal}")
-    return variant, f"{_width(problem, variant)}; {in_words(problem.op, values, table, weights)}"
+    fit = "" if variant == candidate else f"; {format_variant(candidate)}, fitted to these operands"
+    return variant, f"{_width(problem, variant)}; {in_words(problem.op, values, table, weights)}{fit}"
 
 
 def _width(problem, variant):

@@ -132,6 +132,7 @@ def test_counting_twice_counts_the_same(op):
     variant = LADDERS[op][-1][1]
     first, second = (count(op, UNEVEN, 36, variant) for _ in range(2))
     assert first.counts == second.counts and (first.work == second.work).all()
+    assert "no count differs" in str(first - second)
 
 
 @pytest.mark.parametrize("op", OPS)

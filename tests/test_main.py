@@ -60,7 +60,9 @@ def test_the_demo_wants_whole_vectors(capsys):
     assert "30 is not a multiple of 4" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("op, variant", [("spmm", "vector=4, stage=True"), ("sddmm", "work=strips,vector=2")])
+@pytest.mark.parametrize(
+    "op, variant", [("spmm", "vector=4, stage=True"), ("sddmm", "work=strips,vector=2"), ("spmm", "3")]
+)
 def test_a_variant_can_be_checked_on_a_matrix_of_the_zoo_or_of_a_file(op, variant, tree, capsys):
     file = str(tree / LAYER)
     options = ["--op", op, "--variant", variant, "--matrix", "one_giant_row", "--matrix", file, "--n", "9"]
@@ -74,6 +76,7 @@ def test_a_variant_can_be_checked_on_a_matrix_of_the_zoo_or_of_a_file(op, varian
         (["--variant", "vector=3"], "vector is '3'; it must be one of 1, 2, 4"),
         (["--variant", "vectors=4"], "vectors"),
         (["--variant", "roma"], "toggle=value"),
+        (["--variant", "99"], "has steps 0 to"),
         (["--matrix", "giant"], "one_giant_row"),
         (["--matrix", "gone.smtx"], "gone.smtx"),
     ],

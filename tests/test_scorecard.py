@@ -205,7 +205,9 @@ def test_a_record_of_launches_that_lacks_something_is_told_in_its_rows(text, sai
 
 def test_the_command_prints_both_tables_and_fails_while_a_bar_is_missed(results, capsys):
     assert scorecard.main(["--gpu", "gpu", "--results", str(results)]) == 1
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
+    missed = sum(not score.reaches(score.goal.bar) for score in scores("gpu", results))
+    assert f"Missed {missed} of {len(GOALS)}: the exit status is 1" in said
     assert list(by_kind(ROWS)) == table_of(printed, next(by_kind(ROWS)))
     assert list(card(scores("gpu", results))) == table_of(printed, next(card([])))
     assert scorecard.main(["--gpu", "other", "--results", str(results)]) == 1

@@ -10,7 +10,7 @@ from timings import row
 
 from sparsekern import SddmmVariant, SpmmVariant, VariantError
 from sparsekern.datasets import layers
-from sparsekern.naming import format_variant
+from sparsekern.naming import format_variant, parse_variant
 from sparsekern.problem import Layout, RowStats, SddmmProblem, SpmmProblem
 from sparsekern.select import H200_WARPS, select
 from sparsekern.selection.candidates import MOST, candidates, read_variants
@@ -182,6 +182,14 @@ def test_select_says_how_wide_vectors_are_what_the_features_were_and_which_probl
     assert reason.endswith(in_words(problem.op, values, table, weights))
     assert all(f"{values[name]:.3g} {what}" in reason for name, what in FEATURES[problem.op].items())
     assert f"{table.problems[weights.argmax()]} counts most, {weights.max():.0%}" in reason
+
+
+def test_select_says_which_candidate_it_made_fit_narrow_operands():
+    narrow = spmm(n=31)
+    chosen, reason = select(narrow, H200_WARPS)
+    assert chosen not in tables()["spmm"].variants
+    named = reason.removesuffix(", fitted to these operands").rpartition("; ")[2]
+    assert fitted(parse_variant("spmm", named), narrow) == chosen
 
 
 def test_rows_that_hardly_differ_count_as_even():

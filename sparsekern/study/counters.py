@@ -135,6 +135,9 @@ class Difference(Shown):
 
     def tables(self):
         yield self.title
+        if all(one == other for one, other in self.counts.values()):
+            yield "no count differs"
+            return
         table = Table(box=None, pad_edge=False)
         table.add_column("count")
         for name in ("this", "other", "difference"):
@@ -142,7 +145,7 @@ class Difference(Shown):
         for name, (one, other) in self.counts.items():
             if one != other:
                 table.add_row(name, str(one), str(other), str(one - other))
-        yield table
+        yield table if table.row_count else "no count differs"
 
 
 def timeline(work, sms):
