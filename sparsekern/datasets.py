@@ -166,6 +166,16 @@ def dlmc(root=None):
     return layers
 
 
+def layers_named(names, root=None):
+    """{name: its `Layer`} of a DLMC tree. Raises as `dlmc`, and ValueError if the tree lacks one."""
+    found = {layer.name: layer for layer in dlmc(root)}
+    lacking = [name for name in names if name not in found]
+    if lacking:
+        tree = root if root is not None else f"{ROOT_VARIABLE}={os.environ[ROOT_VARIABLE]}"
+        raise ValueError(f"{tree} lacks {len(lacking)} of {len(names)} layers, among them {lacking[0]}")
+    return {name: found[name] for name in names}
+
+
 def _layer(root, path):
     name = path.relative_to(root).as_posix()
     try:

@@ -38,13 +38,13 @@ def without(variant, name):
 
 
 def _ladder(first, *steps):
-    """[(what the step adds, variant)]: each changes one toggle of the variant before it.
+    """[(what the step adds, variant)]: each sets one toggle of the variant before it, and what moves with it.
 
-    steps: (toggle, value), or (toggle, value, {other field: what it must move to for that}).
+    steps: (toggle, value), or (toggle, value, {other field: what it moves to}).
     """
     rungs = [("plain", first)]
-    for name, value, *moved in steps:
-        rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value}, **dict(*moved))))
+    for name, value, moved in ((*step, {})[:3] for step in steps):
+        rungs.append((f"{name}={value}", replace(rungs[-1][1], **{name: value}, **moved)))
     return rungs
 
 

@@ -23,7 +23,9 @@ class Lru:
         return entry[0]
 
     def get_or_make(self, key, make):
-        """The value of `key`: if there is none, what `make()` returns, called once."""
+        """The value of `key`: if there is none, what `make()` returns, called once. It must not be None; what
+        it raises passes through, and nothing is kept.
+        """
         with self._lock:
             value = self.get(key)
             if value is None:

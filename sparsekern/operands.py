@@ -4,7 +4,10 @@ from sparsekern.libraries import float32_view, view
 
 
 def check_spmm(topology, b, out):
-    """Raises ValueError unless b, and out if there is one, have shapes and strides for `spmm`: `View`s."""
+    """Raises ValueError unless b, and out if there is one, have shapes and strides for `spmm`: `View`s.
+
+    out must be writeable and aligned, too.
+    """
     m, k = topology.shape
     if len(b.shape) not in (1, 2) or b.shape[0] != k:
         hint = ": pass b.T" if len(b.shape) == 2 and b.shape[1] == k else ""

@@ -70,8 +70,8 @@ def plan_sddmm(topology, lhs, rhs, variant=None, *, out=None, make=make_sddmm, b
 def _prepare_spmm(parts, b, variant, out, make, backend):
     """(plan, views of values and b in layouts that the kernel reads, view of out or None): all checked.
 
-    The plan is found by a key that needs no look at the problem or the device. Operands that agree in it are
-    alike in all that is checked but where out lies.
+    The plan is found by a key of fingerprints and options; of operands in host memory the current device is
+    one. Operands that agree in it are alike in all that is checked but where out lies.
     """
     check_options(variant, SpmmVariant, make)
     (t, values), out = parts, output_view(out)
@@ -100,8 +100,8 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
     lhs, rhs = views
     first = lhs if home is None else home
     place = backend if first.device is not None else place_for_host(backend)
-    result = first.device, out and (library, out.fingerprint)  # an out has to suit the library of topology
-    key = (lhs.fingerprint, rhs.fingerprint), result, "sddmm", variant, make, place
+    output = first.device, out and (library, out.fingerprint)  # an out has to suit the library of topology
+    key = (lhs.fingerprint, rhs.fingerprint), output, "sddmm", variant, make, place
     plan = t.plans.get(key)
     if plan is None:
         check_sddmm(t, lhs, rhs, out, library)
@@ -115,10 +115,11 @@ def _prepare_sddmm(topology, lhs, rhs, variant, out, make, backend):
 
 
 def _plan(topology, key, inputs, places, describe, variant, make, backend):
-    """(the plan of `key`, made if there is none; views of the inputs in layouts that the kernel reads).
+    """(a plan, made if there is none; views of the inputs in layouts that the kernel reads).
 
-    inputs: {name: `View`}, checked. places: {name: `View` or None} of all that must lie in one place.
-    describe(device, *views): the problem.
+    key: (fingerprints of the inputs, what else tells plans apart); of inputs that have to be copied the
+    fingerprints of the copies take the place of theirs. inputs: {name: `View`}, checked. places: {name:
+    `View` or None} of all that must lie in one place. describe(device, *views): the problem.
     """
     backend, device = resolve_place(backend, {name: x for name, x in places.items() if x is not None})
     views, copied = readable(inputs)

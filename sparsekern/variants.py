@@ -186,7 +186,7 @@ KINDS = {kind.op: kind for kind in (SpmmVariant, SddmmVariant)}
 
 def check_op(op):
     """Raises TypeError unless `op` is an operation: a key of KINDS, and of `LADDERS`."""
-    if op not in list(KINDS):  # which need not be hashable
+    if op not in list(KINDS):  # op need not be hashable
         raise TypeError(f"op is {op!r}; it must be one of {', '.join(KINDS)}")
 
 

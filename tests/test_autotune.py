@@ -132,20 +132,15 @@ def test_a_variant_that_is_none_any_more_is_said_and_tuned_anew(stopwatch, tmp_p
         assert tuned(key(), VARIANTS, stopwatch, folder=tmp_path) == FASTEST
 
 
-@pytest.mark.parametrize(
-    "vector, refusal", [(2, None), (4, "ldb is 30")], ids=["it could run", "it could not run"]
-)
-def test_a_kept_variant_that_would_not_be_tried_now_is_said_and_tuned_anew(
-    vector, refusal, stopwatch, tmp_path
-):
-    problem, other = plan_spmm(A, dense(64, 30), backend="emulator").problem, SpmmVariant(vector=vector)
+def test_a_kept_variant_that_would_not_be_tried_now_is_said_and_tuned_anew(stopwatch, tmp_path):
+    problem, other = plan_spmm(A, dense(64, 30), backend="emulator").problem, SpmmVariant(vector=4)
     narrow = VARIANTS[:2]
-    assert other.check(problem) == refusal or refusal in other.check(problem)
+    assert "ldb is 30" in other.check(problem)
     tuned(key(problem, narrow), narrow, Stopwatch(), folder=tmp_path)
     (path,) = kept(tmp_path)
     whole = path.read_text()
     path.write_text(json.dumps({**json.loads(whole), "variant": format_variant(other)}))
-    with pytest.warns(RuntimeWarning, match=f"vector={vector} is none of the variants that would be tried"):
+    with pytest.warns(RuntimeWarning, match="vector=4 is none of the variants that would be tried"):
         assert tuned(key(problem, narrow), narrow, stopwatch, folder=tmp_path) == FASTEST
     assert stopwatch.timed == narrow and path.read_text() == whole
 

@@ -1,7 +1,6 @@
 """Limits of GPUs: they fit one another, NVIDIA's headline figures, and the device that answers."""
 
 from dataclasses import fields
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -55,12 +54,6 @@ def test_the_l1_of_an_h200_gives_a_float_to_a_quarter_of_its_multiply_adds():
 @pytest.mark.parametrize("name", ["NVIDIA H200", b"NVIDIA H200"])
 def test_the_name_of_a_device_is_text_whichever_way_numba_has_it(name):
     assert device_name(device(name=name)) == "NVIDIA H200"
-
-
-def test_a_name_is_decoded_in_one_place():
-    package = Path(gpus.__file__).parents[1]
-    places = [path.name for path in package.rglob("*.py") if "name.decode" in path.read_text()]
-    assert places == ["gpus.py"]
 
 
 def test_a_device_of_the_table_is_found_by_its_name():

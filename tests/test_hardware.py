@@ -138,7 +138,7 @@ def tree(tmp_path):
 def test_a_tree_without_the_layers_of_a_study_is_said(command, tree, capsys):
     words = ["run"] if command is hardware.main else []
     assert command([*words, "--dlmc", tree]) == 2
-    assert re.search(r"the DLMC tree lacks \S+\.smtx; \d+ of \d+ are not there", capsys.readouterr().err)
+    assert re.search(r"lacks \d+ of \d+ layers, among them \S+\.smtx", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,16 @@ def test_a_tree_without_the_layers_of_a_study_is_said(command, tree, capsys):
             "op,matrix,variant,counter,hardware\nspmm,a,plain,loads,3\n",
             "has counter 'loads', which is none",
         ),
+        (
+            "op,matrix,variant,counter,hardware\nspmm,a,plain,shuffles,many\n",
+            "has 'many' for hardware; it must be a whole number",
+        ),
+        (
+            "op,matrix,variant,counter,hardware\nspmm,a,plain,shuffles\n",
+            "has None for hardware; it must be a whole number",
+        ),
     ],
-    ids=["no file", "other columns", "another counter"],
+    ids=["no file", "other columns", "another counter", "no number", "a short row"],
 )
 def test_a_file_that_measure_did_not_write_is_not_compared(text, message, tree, tmp_path, capsys):
     raw, out = tmp_path / "raw.csv", tmp_path / "out.csv"
@@ -162,6 +170,15 @@ def test_a_file_that_measure_did_not_write_is_not_compared(text, message, tree, 
         raw.write_text(text)
     assert hardware.main(["compare", "--dlmc", tree, "--raw", str(raw), "--out", str(out)]) == 2
     assert str(raw) in (said := capsys.readouterr().err) and message in said
+    assert not out.exists()
+
+
+def test_a_step_that_measure_does_not_run_is_not_left_out_in_silence(tmp_path, monkeypatch):
+    raw, out = tmp_path / "raw.csv", tmp_path / "out.csv"
+    raw.write_text("op,matrix,variant,counter,hardware\nspmm,one_giant_row,gone=1,shuffles,3\n")
+    monkeypatch.setattr(hardware, "cases", lambda tree: iter(()))
+    with pytest.raises(ValueError, match="has gone=1 of spmm on one_giant_row; measure runs no such step"):
+        hardware.compare(raw, None, out)
     assert not out.exists()
 
 

@@ -70,7 +70,10 @@ def ablations(rows):
 
 
 def report(console, name, record):
-    """Prints what each toggle gains, by operation and state of L2, the most first."""
+    """Prints what each toggle gains, by operation and state of L2, the most first.
+
+    alone: the geometric mean over the problems in which nothing else had to move.
+    """
     groups = defaultdict(list)
     for row in record.rows:
         groups[row.op, row.l2].append(row)
@@ -82,14 +85,18 @@ def report(console, name, record):
         console.print(title, soft_wrap=True, style="bold", markup=False, highlight=False)
         table = Table(box=None, pad_edge=False)
         table.add_column("toggle")
-        for column in ("geometric mean", "least", "most", "problems", "of them it costs"):
+        numbers = "geometric mean", "least", "most", "problems", "of them it costs", "alone", "problems"
+        for column in numbers:
             table.add_column(column, justify="right")
         table.add_column("moves with it")
         for toggle, ratios in sorted(found.items(), key=lambda pair: -mean(pair[1])):
             times = [ratio.times for ratio in ratios]
             moved = ", ".join(sorted({field for ratio in ratios for field in ratio.moved}))
+            alone = [ratio for ratio in ratios if not ratio.moved]
             numbers = f"{mean(ratios):.2f}", f"{min(times):.2f}", f"{max(times):.2f}"
-            table.add_row(toggle, *numbers, str(len(times)), str(sum(t < 1 for t in times)), moved)
+            counts = str(len(times)), str(sum(t < 1 for t in times))
+            by_itself = (f"{mean(alone):.2f}", str(len(alone))) if alone else ("", "")
+            table.add_row(toggle, *numbers, *counts, *by_itself, moved)
         console.print(table)
 
 

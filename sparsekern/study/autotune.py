@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import warnings
 from dataclasses import asdict
 from functools import cache, partial
@@ -20,6 +19,7 @@ from sparsekern.selection.fitting import fitted
 from sparsekern.study.gpus import device_name
 from sparsekern.study.provenance import kernel_hash
 from sparsekern.study.tools import timing_imports
+from sparsekern.textfiles import write_text
 from sparsekern.toggles import VariantError
 from sparsekern.variants import KINDS
 
@@ -107,8 +107,8 @@ def tuned(key, variants, time, again=False, folder=None):
     for none. folder: of the cache.
 
     A file of the cache that cannot be read, or whose choice is none of `variants`, which might be slow or
-    unable to run, is said in a warning, and made anew. One that cannot be written is
-    said, and nothing else is lost. Several processes may tune at once: a file is there whole or not at all.
+    unable to run, is said in a warning, and made anew. One that cannot be written is said, and nothing else
+    is lost. Several processes may tune at once: a file is there whole or not at all.
     """
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
     path = Path(folder or cache_folder()) / "autotune" / f"{name}.json"
@@ -142,23 +142,15 @@ def _kept(path, key, variants):
 
 
 def _keep(path, choice):
-    partial_path = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, suffix=".partial", delete=False
-        ) as file:
-            partial_path = Path(file.name)
-            json.dump(choice, file, indent=1)
-        os.replace(partial_path, path)
+        write_text(path, json.dumps(choice, indent=1))
     except OSError as error:
         warnings.warn(
             f"the choice of autotuning is not kept ({error}); {CACHE_VARIABLE} may name another folder",
             RuntimeWarning,
             stacklevel=2,
         )
-        if partial_path is not None:
-            partial_path.unlink(missing_ok=True)
 
 
 def _stopwatch(plan, default):

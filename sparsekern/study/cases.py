@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from sparsekern.datasets import Layer, dlmc
+from sparsekern.datasets import Layer
 from sparsekern.generators import uniform
 
 TRANSFORMER_N = (256, 2048)  # SpMM: columns of B, tokens of a batch (Gale et al., SC20, section VII)
@@ -53,15 +53,6 @@ class Case:
 def cases(op, layers, widths="paper"):
     """The `Case` list of an operation on layers. widths: a sequence of numbers, or "paper"."""
     return [Case(op, layer, width) for layer in layers for width in _widths(op, layer, widths)]
-
-
-def named(tree, names):
-    """{name: its `Layer`} of a DLMC tree, as for `dlmc`. Raises as that, and ValueError if one lacks."""
-    found = {layer.name: layer for layer in dlmc(tree)}
-    lacking = [name for name in names if name not in found]
-    if lacking:
-        raise ValueError(f"the DLMC tree lacks {lacking[0]}; {len(lacking)} of {len(names)} are not there")
-    return {name: found[name] for name in names}
 
 
 def _widths(op, layer, widths):

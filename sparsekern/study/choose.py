@@ -20,6 +20,7 @@ from sparsekern.selection.fitting import fitted
 from sparsekern.selection.table import DIGITS, PATH, Table, costs_of
 from sparsekern.study.records import RecordError, read, resident_warps
 from sparsekern.study.row_lengths import problems_of, read_row_lengths
+from sparsekern.textfiles import write_text
 from sparsekern.toggles import VariantError
 
 CARRIED = ("gpu", "sms", "date", "commit", "kernels_sha256")  # of a record's provenance, to the tables'
@@ -150,7 +151,7 @@ def study(op, record, row_lengths):
     percent = np.array([_percent(variants, times[key], problem) for key, problem in problems.items()])
     side = "n" if op == "spmm" else "k"
     names = tuple(f"{matrix} at {side}={width}" for matrix, width in problems)
-    layers = _numbered(_look(matrix, problem) for (matrix, _), problem in problems.items())
+    layers = _numbered(_layer_of(matrix, problem) for (matrix, _), problem in problems.items())
     if not layers.any():
         raise RecordError(
             f"the record has one layer of {op}; it must have 2 at least, of which to hold one out"
@@ -159,8 +160,8 @@ def study(op, record, row_lengths):
     return Study(op, table, percent, _numbered(matrix for matrix, _ in problems), layers)
 
 
-def _look(matrix, problem):
-    """What look-alikes have in common."""
+def _layer_of(matrix, problem):
+    """What tells layers apart: name and shape; of generated matrices the shape."""
     *folders, name = matrix.split("/")
     return (name if folders else "generated"), problem.sparse_shape
 
@@ -241,7 +242,7 @@ def main(words=None):
         if not arguments.out.parent.is_dir():
             raise FileNotFoundError(f"--out is {arguments.out}, and there is no folder of that name")
         studies = [study(op, record, lengths) for op in FEATURES]
-        arguments.out.write_text(text(record, arguments.record.name, studies), encoding="utf-8", newline="\n")
+        write_text(arguments.out, text(record, arguments.record.name, studies))
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -11,11 +11,11 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import kendalltau
 
+from sparsekern.datasets import layers_named
 from sparsekern.foreign import as_topology
 from sparsekern.naming import parse_variant
 from sparsekern.problem import RowStats
 from sparsekern.study import cost
-from sparsekern.study.cases import named
 from sparsekern.study.gpus import GPUS
 from sparsekern.study.records import load
 from sparsekern.study.row_lengths import problem_of
@@ -33,11 +33,11 @@ class Point(NamedTuple):
 
 
 def points(record, tree, gpu):
-    """A `Point` for each row of a record."""
+    """A `Point` for each row of a record, of layers of a DLMC tree. Raises as `layers_named`."""
     by_matrix = defaultdict(list)
     for row in record.rows:
         by_matrix[row.matrix].append(row)
-    layers = named(tree, by_matrix)
+    layers = layers_named(by_matrix, tree)
     for name, rows in by_matrix.items():
         topology = as_topology(layers[name].load())
         stats = RowStats.of(topology.row_lengths)

@@ -17,10 +17,10 @@ from io import StringIO
 
 import numpy as np
 
+from sparsekern.datasets import layers_named
 from sparsekern.foreign import as_csr
 from sparsekern.ladders import LADDERS
 from sparsekern.ops import sddmm, spmm
-from sparsekern.study.cases import named
 from sparsekern.study.counters import count
 from sparsekern.textfiles import read_text
 from sparsekern.zoo import ZOO
@@ -58,7 +58,7 @@ CLOSE = {UNROLLED: 0.03, OTHER_TRIPS: 0.08}  # of a count: how far out is believ
 
 def cases(tree):
     """Yields (op, name of a matrix, matrix, step, variant)."""
-    layers = named(tree, [name for name in MATRICES if name not in ZOO])
+    layers = layers_named([name for name in MATRICES if name not in ZOO], tree)
     for name in MATRICES:
         matrix = ZOO[name].make() if name in ZOO else layers[name].load()
         for op, ladder in LADDERS.items():
@@ -139,14 +139,20 @@ def compare(raw, tree, out):
     """
     text = read_text(raw, "file of measure").splitlines()
     header = [line for line in text if line.startswith("#")]
-    measured, table = defaultdict(dict), csv.DictReader(line for line in text if not line.startswith("#"))
-    if table.fieldnames != RAW_COLUMNS:
-        raise ValueError(f"{raw} has columns {table.fieldnames}; they must be {','.join(RAW_COLUMNS)}")
-    for row in table:
+    measured, rows = defaultdict(dict), csv.DictReader(line for line in text if not line.startswith("#"))
+    if rows.fieldnames != RAW_COLUMNS:
+        raise ValueError(f"{raw} has columns {rows.fieldnames}; they must be {','.join(RAW_COLUMNS)}")
+    for row in rows:
         if row["counter"] not in {**METRICS, **OPCODES}:
             raise ValueError(f"{raw} has counter {row['counter']!r}, which is none of measure's")
+        if not (row["hardware"] or "").isdecimal():
+            raise ValueError(f"{raw} has {row['hardware']!r} for hardware; it must be a whole number")
         measured[row["op"], row["matrix"], row["variant"]][row["counter"]] = int(row["hardware"])
     todo = [case for case in cases(tree) if (case[0], case[1], case[3]) in measured]
+    unknown = set(measured) - {(op, name, step) for op, name, _, step, _ in todo}
+    if unknown:
+        op, name, step = min(unknown)
+        raise ValueError(f"{raw} has {step} of {op} on {name}; measure runs no such step or matrix")
     with ProcessPoolExecutor() as pool, open(out, "w", newline="") as file:
         file.write("".join(f"{line}\n" for line in header))
         file.write(f"# columns of the dense operands: {WIDTH}\n")

@@ -86,7 +86,7 @@ class Record:
 
 
 class RecordError(ValueError):
-    """A file is no record, or cannot go on with another provenance."""
+    """A file is no record, cannot be read or written, or cannot go on with another provenance."""
 
 
 def read(path):
@@ -133,7 +133,10 @@ def path_of(study, gpu="nvidia-h200", results=RESULTS):
 
 
 def provenance_in(path):
-    """{key: text}: the `# key: value` lines that a file starts with, whatever follows them."""
+    """{key: text}: the `# key: value` lines that a text file starts with, whatever follows them.
+
+    Raises RecordError for a file that cannot be read or is not UTF-8.
+    """
     return heading(read_text(path, "record", RecordError).split("\n"))[0]
 
 

@@ -14,6 +14,7 @@ from sparsekern.datasets import dlmc
 from sparsekern.problem import TILES, Layout, RowStats, SddmmProblem, SpmmProblem
 from sparsekern.study.cases import Uniform
 from sparsekern.study.records import RecordError
+from sparsekern.textfiles import write_text
 
 PATH = Path(__file__).resolve().parents[2] / "data" / "row_lengths.csv"
 STRIPS = tuple(f"strips_{tile}" for tile in TILES)
@@ -84,7 +85,7 @@ def main(words=None):
     )
     arguments = parser.parse_args(words)
     try:
-        arguments.out.write_text(row_lengths(dlmc(arguments.dlmc)), encoding="utf-8", newline="\n")
+        write_text(arguments.out, row_lengths(dlmc(arguments.dlmc)))
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
