@@ -74,7 +74,7 @@ def test_the_command_prints_toggles_by_gain_with_the_extremes(tmp_path, capsys):
     lines = [line.split() for line in spmm.rstrip().splitlines()[3:]]
     assert lines == [
         "vector 4.00 2.00 8.00 2 0 4.00 2".split(),
-        "stage 3.00 3.00 3.00 2 0 3.00 1 prescale".split(),
+        "stage 3.00 3.00 3.00 2 0 prescale".split(),
         "rows_per_block 1.50 1.50 1.50 1 0 1.50 1".split(),
         "prescale 0.80 0.80 0.80 1 1 0.80 1".split(),
     ]

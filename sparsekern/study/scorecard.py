@@ -168,7 +168,7 @@ def _goals():
     for title, bar, aim, what, scale in (
         ("host time of a planned launch, 64 x 64, µs", 7, 4, "planned launch", 1),
         (
-            "host time of a repeated `spmm(a, b)` on CuPy operands, 64 x 64, µs",
+            "host time of a repeated `spmm(a, b)` on CuPy, 64 x 64, µs",
             30,
             12,
             "spmm(a, b) on CuPy",
