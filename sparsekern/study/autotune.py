@@ -133,7 +133,7 @@ def _kept(path, key, variants):
         return variant
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(
             f"{path} is no choice of autotuning ({reason}): tuning anew", RuntimeWarning, stacklevel=2

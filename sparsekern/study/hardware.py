@@ -22,7 +22,7 @@ from sparsekern.foreign import as_csr
 from sparsekern.ladders import LADDERS
 from sparsekern.ops import sddmm, spmm
 from sparsekern.study.counters import count
-from sparsekern.textfiles import read_text
+from sparsekern.textfiles import parsing, read_text, write_text
 from sparsekern.zoo import ZOO
 
 WIDTH = 72  # columns of the dense operands: rows that are no multiple of 128 bytes, and a tile not whole
@@ -104,15 +104,16 @@ def measure(tree, out):
             f"ncu returned {done.returncode} and counted {len(launches)} launches of {len(wanted)}:\n"
             + (done.stderr or done.stdout)[-2000:]
         )
-    with open(out, "w", newline="") as file:
-        file.write("".join(f"# {key}: {text}\n" for key, text in origin(ncu=_version(ncu)).items()))
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(RAW_COLUMNS)
-        for (op, name, _, step, _), launch in zip(wanted, launches, strict=True):
-            for counter, metric in METRICS.items():
-                table.writerow([op, name, step, counter, _number(launch[metric])])
-            for counter, opcode in OPCODES.items():
-                table.writerow([op, name, step, counter, _instances(launch[PER_OPCODE]).get(opcode, 0)])
+    file = StringIO()
+    file.write("".join(f"# {key}: {text}\n" for key, text in origin(ncu=_version(ncu)).items()))
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(RAW_COLUMNS)
+    for (op, name, _, step, _), launch in zip(wanted, launches, strict=True):
+        for counter, metric in METRICS.items():
+            table.writerow([op, name, step, counter, _number(launch[metric])])
+        for counter, opcode in OPCODES.items():
+            table.writerow([op, name, step, counter, _instances(launch[PER_OPCODE]).get(opcode, 0)])
+    write_text(out, file.getvalue())
 
 
 def _version(ncu):
@@ -137,11 +138,16 @@ def compare(raw, tree, out):
 
     Raises ValueError for another file.
     """
-    text = read_text(raw, "file of measure").splitlines()
+    text = read_text(raw, "file of measure")
+    if not text.endswith("\n"):
+        raise ValueError(f"{raw} ends in the middle of a line: the command that made it was cut off")
+    text = text.splitlines()
     header = [line for line in text if line.startswith("#")]
     measured, rows = defaultdict(dict), csv.DictReader(line for line in text if not line.startswith("#"))
     if rows.fieldnames != RAW_COLUMNS:
         raise ValueError(f"{raw} has columns {rows.fieldnames}; they must be {','.join(RAW_COLUMNS)}")
+    with parsing(raw):
+        rows = list(rows)
     for row in rows:
         if row["counter"] not in {**METRICS, **OPCODES}:
             raise ValueError(f"{raw} has counter {row['counter']!r}, which is none of measure's")
@@ -153,16 +159,18 @@ def compare(raw, tree, out):
     if unknown:
         op, name, step = min(unknown)
         raise ValueError(f"{raw} has {step} of {op} on {name}; measure runs no such step or matrix")
-    with ProcessPoolExecutor() as pool, open(out, "w", newline="") as file:
-        file.write("".join(f"{line}\n" for line in header))
-        file.write(f"# columns of the dense operands: {WIDTH}\n")
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
+    file = StringIO()
+    file.write("".join(f"{line}\n" for line in header))
+    file.write(f"# columns of the dense operands: {WIDTH}\n")
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(COLUMNS)
+    with ProcessPoolExecutor() as pool:
         for (op, name, _, step, variant), counts in zip(todo, pool.map(_counts, todo), strict=True):
             for counter, hardware in measured[op, name, step].items():
                 low, high = counts[counter]
                 reason = explain(counter, low, high, hardware, variant)
                 table.writerow([op, name, step, counter, low, high, hardware, reason])
+    write_text(out, file.getvalue())
 
 
 def _counts(case):

@@ -34,7 +34,7 @@ from sparsekern.machine.launch import compile_kernel
 from sparsekern.naming import format_variant
 from sparsekern.ops import plan_spmm, sddmm, spmm
 from sparsekern.study.records import Record, RecordError, heading
-from sparsekern.textfiles import read_text
+from sparsekern.textfiles import parsing, read_text
 
 SIZE, SPARSITY, WIDTH = 64, 0.9, 64  # of the square matrix, and columns of the dense operands
 BATCHES, CALLS = 60, 300
@@ -200,7 +200,10 @@ def write_launch_costs(path, provenance, costs):
 
 def read_launch_costs(path):
     """The `Record` of `Cost`s in a file. Raises RecordError, naming file and line, for a malformed one."""
-    lines = read_text(path, "record of launch costs", RecordError).splitlines()
+    text = read_text(path, "record of launch costs", RecordError)
+    if text and not text.endswith("\n"):
+        raise RecordError(f"{path} ends in the middle of a line: the command that made it was cut off")
+    lines = text.splitlines()
     provenance, above = heading(lines)
     table = csv.reader(lines[above:])
     columns = next(table, None)
@@ -209,7 +212,8 @@ def read_launch_costs(path):
             f"{path} is no record of launch costs: line {above + 1}, of columns, is {columns}; "
             f"it must be {','.join(COLUMNS)}"
         )
-    return Record(provenance, [_cost(f"{path}, line {above + table.line_num}", row) for row in table])
+    with parsing(path, RecordError):
+        return Record(provenance, [_cost(f"{path}, line {above + table.line_num}", row) for row in table])
 
 
 def _cost(where, texts):

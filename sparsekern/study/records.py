@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from sparsekern.study.studies import STUDIES
-from sparsekern.textfiles import read_text, write_text, writing
+from sparsekern.textfiles import parsing, read_text, write_text, writing
 from sparsekern.variants import KINDS
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
@@ -147,10 +147,13 @@ def heading(lines):
 
 
 def resident_warps(record):
-    """How many warps the GPU of a record holds at once. Raises RecordError if it lacks the number of SMs."""
+    """How many warps the GPU of a record holds at once. Raises RecordError without a number of SMs."""
     if "sms" not in record.provenance:
         raise RecordError("the record does not say how many SMs the GPU has: its provenance lacks sms")
-    return int(record.provenance["sms"]) * WARPS_OF_SM
+    sms = record.provenance["sms"]
+    if not sms.isdecimal() or int(sms) < 1:
+        raise RecordError(f"the record has sms: {sms}; it must be a whole number, at least 1")
+    return int(sms) * WARPS_OF_SM
 
 
 def write(path, provenance, rows):
@@ -239,7 +242,8 @@ def _parsed(path, text):
     if found == "missing" or lines[above - 1] != header:
         raise RecordError(f"{path} is no record: line {above}, of columns, is {found}; it must be {header}")
     rows = csv.reader(lines[above:])
-    return Record(provenance, [_row(f"{path}, line {above + rows.line_num}", row) for row in rows])
+    with parsing(path, RecordError):
+        return Record(provenance, [_row(f"{path}, line {above + rows.line_num}", row) for row in rows])
 
 
 def _key_and_value(line):

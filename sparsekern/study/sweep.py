@@ -6,7 +6,7 @@ from io import StringIO
 
 from sparsekern.naming import format_variant
 from sparsekern.study.records import Row
-from sparsekern.textfiles import read_text
+from sparsekern.textfiles import parsing, read_text
 from sparsekern.toggles import Variant, VariantError
 from sparsekern.variants import KINDS
 
@@ -114,7 +114,9 @@ def read_sputnik(path):
     if lacking:
         raise ValueError(f"{path} lacks the columns {', '.join(lacking)}; it must have {', '.join(wanted)}")
     found = {}
-    for line in lines:
+    with parsing(path):
+        rows = [(lines.line_num, line) for line in lines]
+    for number, line in rows:
         if line["op"] not in KINDS or line["dtype"] != "float32" or not line["sputnik_us"]:
             continue
         try:
@@ -122,5 +124,5 @@ def read_sputnik(path):
             found[key] = float(line["sputnik_us"])
         except (TypeError, ValueError):  # None, where a line is too short
             cells = ", ".join(f"{name} {line[name]!r}" for name in wanted[3:])
-            raise ValueError(f"{path}, line {lines.line_num}, has {cells}; all must be numbers") from None
+            raise ValueError(f"{path}, line {number}, has {cells}; all must be numbers") from None
     return found
