@@ -583,7 +583,8 @@ assert min(ratios) > 1 and mean(ratios) > mean(gain)
 # nonzero: loads, from global and shared memory, and multiply-adds. So that a GPU has something to go on with,
 # the launch must keep half a warp for each row of C.
 #
-# Stuck? [solutions/03_vector_memory_access](solutions/03_vector_memory_access.ipynb) has an answer to each exercise, and why.
+# Stuck? [solutions/03_vector_memory_access](solutions/03_vector_memory_access.ipynb) has an answer
+# to each exercise, and why.
 
 # %% tags=["exercise"]
 GOAL_1 = 4.9
