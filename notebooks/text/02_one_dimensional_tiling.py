@@ -14,10 +14,11 @@
 # %% [markdown]
 # # One-dimensional tiling
 #
-# A kernel for `C = A @ B` has to say which lane computes which element of C. The paper cuts C into *strips*: a
-# piece of one row of C, as many columns as a warp can take. The warp runs over the nonzeros of that row of A,
-# and its lanes share the columns. With `stage`, it first copies a tile of those nonzeros to shared memory. The
-# tiles are one-dimensional, one row high. For dense matrices nobody would do that, and here it is right.
+# A kernel for `C = A @ B` has to say which lane computes which element of C. The paper cuts C into
+# *strips*: a piece of one row of C, as many columns as a warp can take. The warp runs over the nonzeros of
+# that row of A, and its lanes share the columns. With `stage`, it first copies a tile of those nonzeros to
+# shared memory. The tiles are one-dimensional, one row high. For dense matrices nobody would do that, and
+# here it is right.
 #
 # You will
 #
@@ -40,6 +41,8 @@ from sparsekern.machine import lanes
 from sparsekern.reference import error, spmm_reference, tolerance
 from sparsekern.study.counters import count
 
+rng = np.random.default_rng(0)
+
 # %%
 import inspect
 from textwrap import dedent
@@ -53,11 +56,12 @@ from sparsekern.kernels import spmm as page
 from sparsekern.naming import format_variant, parse_variant
 from sparsekern.study import canvas, codegen, sass
 from sparsekern.study.check import check
-from sparsekern.study.cost import l1_bytes
 from sparsekern.study.gpus import GPUS
 from sparsekern.study.plot import counts_change, ladder_bars, lane_map
 from sparsekern.study.records import load
 from sparsekern.study.row_lengths import read_row_lengths
+from sparsekern.study.source import source
+from sparsekern.zoo import ZOO
 
 H200 = GPUS["h200"]
 
@@ -98,7 +102,9 @@ bars = ladder_bars(
     subject=f"SpMM, {row.m} x {row.k}, {row.sparsity:.0%} sparse, n={row.n}: {row.matrix}. {measured}",
 )
 
-print(f"SpMM on {measured}, {len(problems)} problems, L2 {record.provenance['l2']}: each step against the last")
+print(
+    f"SpMM on {measured}, {len(problems)} problems, L2 {record.provenance['l2']}: each step against the last"
+)
 for before, step in zip(STEPS, STEPS[1:], strict=False):
     ratios = gains(step, before)
     print(
@@ -261,11 +267,11 @@ axes = lane_map(tiny, n=32, variant=ladder["plain"])
 axes = lane_map(tiny, n=32, variant=sk.SpmmVariant(subwarp=32, rows_per_block=4, stage=True))
 
 # %% [markdown]
-# Look at A in the second: with `stage`, lane 0 loads the first nonzero of the row, lane 1 the next. Without it,
-# all lanes would load each.
+# Look at A in the second: with `stage`, lane 0 loads the first nonzero of the row, lane 1 the next. Without
+# it, all lanes would load each.
 #
-# The tiling is *hierarchical*: a block takes some rows by some columns of C, each of its warps one row of that,
-# each of its lanes some of the columns. Below the block, only columns are divided.
+# The tiling is *hierarchical*: a block takes some rows by some columns of C, each of its warps one row of
+# that, each of its lanes some of the columns. Below the block, only columns are divided.
 #
 # ## The naive version
 #
@@ -306,40 +312,22 @@ def share(c, a, b):
 
 
 STRIPS = sk.SpmmVariant(subwarp=32, rows_per_block=8)
-rng = np.random.default_rng(0)
 b = rng.standard_normal((a.shape[1], n), dtype=np.float32)
 assert share(sk.spmm(a, b, STRIPS, make=make_strips, backend="emulator"), a, b) <= 1
 
 # %% [markdown]
 # ## The kernel
 #
-# Staging is the part of the page that begins here. We leave out what belongs to other toggles.
+# This is what `stage` adds, with everything left out that belongs to toggles that are off.
 
 # %%
-assert text.count("# New: stage,") == 1
-lines = text[text.index("        if STAGE:") :].splitlines()
-wanted = (
-    "# New: stage,",
-    "cuda.shared.array(STAGED",
-    "slot = ",
-    "for t in range(trips)",
-    "tile = ",
-    "stop = ",
-    "the tile before has been read",
-    "for i in range(SCALAR_STEPS)",
-    "s = int32(lane + i * SUBWARP)\n",
-    "ours = ",
-    "load_if(ours",
-    "store(staged_columns, slot + s, indices)",
-    "store(staged_values, slot + s, a)",
-    "the tile is there",
-    "for j in range(0, TILE_K, SPARSE_VECTOR)",
-    "# New: sparse_vector",
-    "load(staged_columns, slot + j, SPARSE_VECTOR)",
-)
-print(*(line[8:] for line in lines if any(piece in line + "\n" for piece in wanted)), sep="\n")
+kernel = source(sk.make_spmm, ladder["stage=True"])
+print(dedent(kernel[kernel.index("    # New: stage,") : kernel.index("    if exists and part == 0:")]))
 
 # %% [markdown]
+# `SPLIT`, `SPARSE_VECTOR` and `SCALAR_STEPS` are 1 here, so that a lane copies one nonzero of a tile;
+# `skip` and `head` are 0. A full tile has a loop of its own, for the compiler knows how long that is.
+#
 # Each warp has its own slice of shared memory, so it waits for nobody else: `syncwarp`, not a barrier of the
 # block. The first one keeps a fast lane from writing the next tile over numbers that a slow lane still needs.
 # The second makes sure that they are there before any lane reads them. Leave one out, and the emulator tells:
@@ -347,7 +335,7 @@ print(*(line[8:] for line in lines if any(piece in line + "\n" for piece in want
 
 # %%
 def make_unguarded(variant, types):
-    """Strips with staging, one barrier short: valid for rows of at most 32 nonzeros, and here is a longer one."""
+    """Strips with staging, one barrier short: right for rows of at most 32 nonzeros."""
     ROWS = variant.rows_per_block
     STAGED = 32 * ROWS
 
@@ -380,11 +368,13 @@ else:
 # %% [markdown]
 # ## Check
 #
-# `check` runs the kernels on hard matrices, with NaN wherever A touches nothing. Each element is summed in the
-# same order by all four, so they agree bit for bit.
+# `check` runs a kernel on hard matrices, with NaN wherever A touches nothing. Without `matrices`, those are
+# all of `sparsekern.zoo`; here, those whose rows are hard to stage. And each element is summed in the same
+# order by all four kernels, so that they agree bit for bit.
 
 # %%
-assert all(check(sk.make_spmm, ladder[step]) for step in STEPS)
+hard = "one_giant_row", "long_and_empty_in_turn", "whole_tiles", "tiles_plus_and_minus_one", "pruned_layer"
+assert check(sk.make_spmm, ladder["stage=True"], matrices={name: ZOO[name].make() for name in hard})
 results = [sk.spmm(a, b, ladder[step], backend="emulator") for step in STEPS]
 assert all(np.array_equal(c, results[0]) for c in results) and share(results[0], a, b) <= 1
 print("all four agree in every bit")
@@ -406,21 +396,26 @@ axes = counts_change(
     ],
     title="a warp for each strip",
     subject=f"SpMM, {a.shape[0]} x {a.shape[1]}, {a.nnz} nonzeros, n={n}. Before: a lane for each element",
+    ax=canvas.axes(None, 9, 3.5),
 )
 
 # %% [markdown]
 # ## Evidence: code
 #
-# Why does staging pay, if each load comes back? Look at the machine code of the loop over nonzeros. A place in
-# global memory is a 64-bit address that has to be computed for each; a place in a tile is a constant distance
-# from where the tile begins.
+# Why does staging pay, if each load comes back? Look at the machine code of the loop over nonzeros. A place
+# in global memory is a 64-bit address that has to be computed for each; a place in a tile is a constant
+# distance from where the tile begins.
 
 # %%
 costs = {}
 for step in ("rows_per_block=8", "stage=True"):
     loops = map(sass.classes, sass.loops(codegen.sass(sk.make_spmm, ladder[step])))
     costs[step] = min(  # of the copies of the loop, the one that needs fewest for a nonzero
-        ({kind: c / loop["multiply-adds"] for kind, c in loop.items()} for loop in loops if "multiply-adds" in loop),
+        (
+            {kind: c / loop["multiply-adds"] for kind, c in loop.items()}
+            for loop in loops
+            if "multiply-adds" in loop
+        ),
         key=lambda each: sum(each.values()),
     )
 table = Table("in the main loop", *costs, title="instructions for each nonzero")
@@ -436,9 +431,9 @@ assert tiled["scaled additions"] < 0.5 * unstaged["scaled additions"]
 assert sum(tiled.values()) < 0.85 * sum(unstaged.values())
 
 # %% [markdown]
-# The same number of loads, and a quarter of the work around them is gone: the arithmetic of addresses. That is
-# one reason; that a load from shared memory is sooner there than one from L1 is another, which counts do not
-# show. (Compilers change; what this chapter relies on is asserted.)
+# The same number of loads, and a quarter of the work around them is gone: the arithmetic of addresses. That
+# is one reason; that a load from shared memory is sooner there than one from L1 is another, which counts do
+# not show. (Compilers change; what this chapter relies on is asserted.)
 #
 # ## Why one row high?
 #
@@ -472,7 +467,9 @@ for (d, line), shade in zip(densities.items(), canvas.shades(len(densities)), st
 likeness = look_alike(layer).topology
 assert round(likeness.nnz / np.prod(likeness.shape), 2) == 0.1
 pruned = [reuse(likeness, high) for high in HIGH]
-axis.plot(HIGH, pruned, color="black", marker="s", markerfacecolor="none", label="the layer above, a look-alike")
+axis.plot(
+    HIGH, pruned, color="black", marker="s", markerfacecolor="none", label="the layer above, a look-alike"
+)
 axis.plot(HIGH, HIGH, color="0.6", linewidth=1, label="dense")
 axis.set(xscale="log", yscale="log")
 for one in (axis.xaxis, axis.yaxis):
@@ -485,16 +482,17 @@ random = {high: high * 0.1 / (1 - 0.9**high) for high in range(1, 33)}
 halves = next(high for high in random if random[high] >= 2)
 axis = canvas.claim(
     axis,
-    f"At 90% sparsity a tile of 2 rows saves {1 - 1 / random[2]:.0%} of the loads of B; to save half takes {halves}",
+    f"At 90% sparsity 2 rows save {1 - 1 / random[2]:.0%} of the loads of B; half takes {halves} rows",
     "Rows that are neighbours read a row of B once for all of them that need it",
 )
 assert random[2] < 1.06 and halves > 16 and 1 < pruned[1] < 1.15
 
 # %% [markdown]
-# And it is not free. Each row of the tile needs its own sums in registers. Rows of different lengths have to
-# wait for each other. And for each row of B that was read, the kernel has to find out *which* rows want it: a
-# branch for each, or multiplications by zeros. For a matrix with hardly anything to share, the tile of one row
-# is right: no row waits for another, the columns can be cut to any width, and nothing is added up twice.
+# And it is not free. Each row of the tile needs its own sums in registers. Rows of different lengths have
+# to wait for each other. And for each row of B that was read, the kernel has to find out *which* rows want
+# it: a branch for each, or multiplications by zeros. For a matrix with hardly anything to share, the tile
+# of one row is right: no row waits for another, the columns can be cut to any width, and nothing is added
+# up twice.
 #
 # That is a statement about *unstructured* matrices. If rows come in groups with the same columns, as they do
 # in block-sparse matrices, the second exercise shows what to gain. And below half sparsity look at the top
@@ -502,44 +500,59 @@ assert random[2] < 1.06 and halves > 16 and 1 < pruned[1] < 1.15
 #
 # ## When it does not help
 #
-# **B is narrow.** A strip has 32 columns. Where B has fewer, the other lanes idle. These are the four problems
-# in which `subwarp=32` was slower:
+# **B is narrow.** A strip has 32 columns. Where B has fewer, the other lanes idle. And there are few
+# strips: with blocks of 32 of them, few blocks. These are the problems in which `subwarp=32` did least:
 
 # %%
 pairs = sorted(zip(strips, problems, strict=True), key=lambda pair: pair[0])
-for gain, p in pairs[:6]:
+print(f"an H200 has {H200.sms} SMs")
+
+
+def launched(row, rows_per_block):
+    """Blocks with a warp for each strip."""
+    return ceil(row.m / rows_per_block) * ceil(row.n / 32)
+
+
+for gain, p in pairs[:7]:
     row = p["plain"]
     idle = 1 - row.n / (32 * ceil(row.n / 32))
-    print(f"{gain:.2f}x: {row.m} x {row.k}, {row.sparsity:.0%} sparse, n={row.n:3}: {idle:.0%} of the lanes idle")
-slower = [p["plain"].n for gain, p in pairs if gain < 1]
-assert set(slower) == {4, 52} and min(gain for gain, p in pairs if p["plain"].n >= 64) > 1
+    size = f"{row.m} x {row.k}, {row.sparsity:.0%} sparse, n={row.n}"
+    print(f"{gain:.2f}x: {size}: {idle:.0%} of the lanes idle, {launched(row, 32)} blocks")
+slower = [p["plain"] for gain, p in pairs if gain < 1]
+assert {row.n for row in slower} == {4, 52} and all(launched(row, 32) == 32 for row in slower)
+assert all(launched(p["plain"], 32) > 50 for _, p in pairs[5:])
 
 # %% [markdown]
-# With four columns, seven in eight lanes of a warp do nothing; with 52, the second strip is mostly empty. A
-# narrower subwarp is the answer, which chapter `04_subwarp_tiling` gives.
+# With four columns, seven in eight lanes do nothing; a narrower subwarp is the answer to that, in chapter
+# `04_subwarp_tiling`. With 52, a fifth of the lanes idle, and that alone would not make it slower. But in
+# both, three quarters of the SMs get no block at all. (`plain` has 32 rows in a block, too, but one column,
+# and so many more blocks.)
 #
-# **Small blocks.** `rows_per_block` moves warps from one block to another; no count changes. So whatever it
-# does, it does through *when and where* blocks run. One thing that can be counted: rows of B that a block reads
-# for the first time. What one warp of a block has read, others may find in L1.
+# **How many rows in a block?** `rows_per_block=8` makes four blocks of one. It moves warps from one block
+# to another and changes no count. So whatever it does, it does through *when and where* blocks run. What
+# can be counted is how often a row of B, once a block has read it, is read again by the same block, which
+# may find it in L1.
 
 # %%
 assert totals(counted["rows_per_block=8"]) == totals(counted["subwarp=32"])
-largest = {8: reuse(likeness, 8), 32: reuse(likeness, 32)}
-for rows, times in largest.items():
-    print(f"blocks of {rows:2} rows: a row of B is read {times:.2f} times by the block that has it in L1")
-best = sorted(zip(blocks, problems, strict=True), key=lambda pair: -pair[0])[:4]
+again = {rows: reuse(likeness, rows) for rows in (8, 32)}
+for rows, times in again.items():
+    print(f"blocks of {rows:2} rows: each row of B that a block reads, it reads {times:.2f} times")
+
 print("\nwhere 8 rows gained most:")
+best = sorted(zip(blocks, problems, strict=True), key=lambda pair: -pair[0])[:3]
 for gain, p in best:
     row = p["plain"]
-    launched = ceil(row.m / 32) * ceil(row.n / 32)
-    print(f"{gain:.2f}x: {row.m} x {row.k}, n={row.n}: {launched} blocks of 32 rows, for {H200.sms} SMs")
-assert largest[32] > 1.5 * largest[8]
-assert all(ceil(p["plain"].m / 32) * ceil(p["plain"].n / 32) <= 2 * H200.sms for _, p in best)
+    print(
+        f"{gain:.2f}x, {row.m} x {row.k}, n={row.n}: {launched(row, 32)} blocks of 32, {launched(row, 8)} of 8"
+    )
+assert again[32] > 2 * again[8] and all(launched(p["plain"], 32) == 32 for _, p in best)
 
 # %% [markdown]
-# That fits: large blocks share more, and small ones win where large ones are too few to fill the GPU. That is
-# a guess at the cause, not a proof; the record holds times, and no counters of L1. The ladder takes 8 because
-# later steps need room. At which height is best, `select` decides by problem.
+# That fits: small blocks win where large ones are too few to fill the GPU, and lose a little elsewhere, where
+# large ones share more. The second half is a guess at the cause, not a proof: the record holds times, and no
+# counters of L1. The ladder takes 8, so that a block leaves room when its tiles need shared memory; how many
+# are best, `select` decides by problem.
 #
 # **Short rows.** A tile of 32 is staged for a row of any length. The barriers and the masked lanes are the
 # same for three nonzeros as for thirty. Predict the gain of `stage`, from long rows to short ones:
@@ -553,7 +566,15 @@ for chosen, look, label in (
     (uneven <= 0.8, dict(marker="o"), "CoV of row lengths up to 0.8"),
     (uneven > 0.8, dict(marker="s", markerfacecolor="none"), "above 0.8"),
 ):
-    axis.plot(average[chosen], np.array(staging)[chosen], **look, color=canvas.shades(3)[0], linestyle="", alpha=0.7, label=label)
+    axis.plot(
+        average[chosen],
+        np.array(staging)[chosen],
+        **look,
+        color=canvas.shades(3)[0],
+        linestyle="",
+        alpha=0.7,
+        label=label,
+    )
 axis.axhline(1, color="black", linewidth=1)
 axis.set(xscale="log")
 axis.xaxis.set_major_locator(FixedLocator([4, 8, 16, 32, 64, 128, 256]))
@@ -578,6 +599,7 @@ assert mean(np.array(staging)[short_rows]) < mean(np.array(staging)[~short_rows]
 # loads of each lane. Count barriers and loads of A, then see what the record says of 16 and 32.
 
 # %%
+issued = {}
 print(f"{'':10}{'loads of A':>12}{'barriers':>10}{'shared, bytes a block':>24}")
 for tile_k in (8, 16, 32, 64):
     variant = sk.SpmmVariant(subwarp=32, rows_per_block=8, stage=True, tile_k=tile_k)
@@ -585,6 +607,7 @@ for tile_k in (8, 16, 32, 64):
     loads = counters.of("values")["instructions"].low + counters.of("columns")["instructions"].low
     barriers = counters["barriers"].low
     print(f"tile_k={tile_k:<3}{loads:12,}{barriers:10,}{variant.shared_bytes:24,}")
+    issued[tile_k] = loads, barriers
     if tile_k <= 32:
         prediction = predict_strips(tile_k)
         assert loads == 2 * prediction["loads of values"] and barriers == prediction["barriers"]
@@ -596,20 +619,25 @@ for row in load("candidates").rows:
         others = {name: value for name, value in vars(variant).items() if name != "tile_k"}
         times[row.problem, row.l2, tuple(others.items())][variant.tile_k] = row.time_us
 ratios = [by_tile[16] / by_tile[32] for by_tile in times.values() if {16, 32} <= set(by_tile)]
-print(f"\n16 against 32 in {len(ratios)} pairs of the record `candidates`: {mean(ratios):.2f}x in geometric mean,")
+print(
+    f"\n16 against 32, {len(ratios)} pairs of the record `candidates`: {mean(ratios):.2f}x in geometric mean,"
+)
 print(f"from {min(ratios):.2f}x to {max(ratios):.2f}x")
-assert 0.97 < mean(ratios) < 1.03
+assert 0.97 < mean(ratios) < 1.03 and all(
+    16 < 10 * x / y < 23 for x, y in zip(issued[16], issued[32], strict=True)
+)
 
 # %% [markdown]
-# The counts differ by half, and the times do not. Barriers of a single warp are cheap, and the loads of A are
-# few already. (Those pairs belong to a kernel further up the ladder, which has less to wait for.)
+# Tiles of 16 need nearly twice the loads of A and the barriers, and the times do not differ. A barrier of a
+# single warp is cheap, and loads of A are few by then. (Those pairs belong to kernels further up the ladder,
+# which keep more loads under way.)
 #
 # ## Exercise 1: the formula
 #
-# Write a function of the row lengths, `n`, `vector` and `tile_k` that predicts three counts of a staged kernel
-# with a warp for each strip: loads of values from global memory, loads from shared memory, and barriers. Three
-# things to mind: `vector` makes a strip wider, some rows are empty, and a tile of 64 may take two loads or one.
-# Your cost is how many of the predictions for `TRIED` are wrong.
+# Write a function of the row lengths, `n`, `vector` and `tile_k` that predicts three counts of a staged
+# kernel with a warp for each strip: loads of values from global memory, loads from shared memory, and
+# barriers. Three things to mind: `vector` makes a strip wider, some rows are empty, and a tile of 64 may
+# take two loads or one. Your cost is how many of the predictions for `TRIED` are wrong.
 
 # %% tags=["exercise"]
 TRIED = [(1, 32), (1, 8), (2, 32), (4, 16), (1, 64), (4, 64)]  # vector, tile_k
@@ -696,5 +724,5 @@ check_2(answer_2)
 # ## A question to go on with
 #
 # A strip makes every load of B coalesced, 32 lanes side by side. But a lane loads 4 bytes with each
-# instruction, and an instruction could load 16. What would the lanes own then, how wide is a strip, and is that
-# always good? That is the next chapter, `03_vector_memory_access`.
+# instruction, and an instruction could load 16. What would the lanes own then, how wide is a strip, and is
+# that always good? That is the next chapter, `03_vector_memory_access`.

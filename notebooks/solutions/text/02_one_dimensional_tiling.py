@@ -22,11 +22,11 @@ exercises("02_one_dimensional_tiling", globals())
 # %% [markdown]
 # ## Exercise 1: the formula
 #
-# A strip is `32 * vector` columns wide, and the last one may not be full. Every strip of a row goes over the
-# row's tiles. A tile is copied by as many loads as it has groups of 32 nonzeros: the last tile of a row may be
-# short, so that of a tile of 64 the second load finds nobody who wants anything. Each lane then reads a value
-# and a column index for each nonzero, whatever the tile. Two barriers a tile, but for the first of a row;
-# and a row without nonzeros has no first tile.
+# A strip is `32 * vector` columns wide, and the last one may not be full. Every strip of a row goes over
+# the row's tiles. A tile is copied by as many loads as it has groups of 32 nonzeros: the last tile of a row
+# may be short, so that of a tile of 64 the second load finds nobody who wants anything. Each lane then
+# reads a value and a column index for each nonzero, whatever the tile. Two barriers a tile, but for the
+# first of a row; and a row without nonzeros has no first tile.
 
 
 # %%
@@ -48,8 +48,8 @@ assert check_1(answer_1).startswith("solved")
 # and give it to whichever row has it. All lanes of a warp take the same way, since they share both rows. A
 # second row that does not exist has no nonzeros.
 #
-# For this, loads fell to seven for each twelve nonzeros: fourteen columns for twenty-four. Each of them now needs
-# comparisons and branches, which a nonzero of a single row does not.
+# For this, loads fell to seven for each twelve nonzeros: fourteen columns for twenty-four. Each of them now
+# needs comparisons and branches, which a nonzero of a single row does not.
 
 
 # %%
@@ -85,4 +85,6 @@ def make_pairs(variant, types):
 
 print(check_2(make_pairs))
 assert check_2(make_pairs).startswith("solved")
-assert round(count("spmm", alike, 64, STRIPS, make=make_pairs).of("B")["requests"].low / 2 / alike.nnz, 4) == round(7 / 12, 4)
+assert round(
+    count("spmm", alike, 64, STRIPS, make=make_pairs).of("B")["requests"].low / 2 / alike.nnz, 4
+) == round(7 / 12, 4)
