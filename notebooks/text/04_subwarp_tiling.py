@@ -350,7 +350,7 @@ for w in (16, 8):
 assert mean(back[many]) > 1.15 * mean(back[~many]) and mean(back[~many]) < 0.9
 faster = [int(sum(back[these] > 1)) for these in (many, ~many)]
 print(
-    f"the latter is faster in {faster[0]} of {sum(many)} with many warps, {faster[1]} of {sum(~many)} with few"
+    f"the latter: faster in {faster[0]} of {sum(many)} with many warps, {faster[1]} of {sum(~many)} with few"
 )
 assert 0.95 < mean(back[many]) < 1 and faster[0] > 10 > 4 > faster[1]
 last = gains("stage_pad=4", "uniform_trip=True")
