@@ -3,21 +3,20 @@
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-for module in "jupytext", "nbclient", "ipykernel", "matplotlib":
+for module in "jupytext", "nbclient", "ipykernel", "matplotlib", "nbmake":
     pytest.importorskip(module)
 
 import nbformat  # noqa: E402
 from IPython.core.magics.code import extract_symbols  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
+from notebook_runs import assert_as_stored, executed  # noqa: E402
 
 from sparsekern import SpmmVariant, make_spmm, spmm  # noqa: E402
 from sparsekern.generators import uniform  # noqa: E402
-from sparsekern.machine.backends import device_backend  # noqa: E402
 from sparsekern.study import notebooks  # noqa: E402
 from sparsekern.study.codegen import ptx  # noqa: E402
 
@@ -26,115 +25,9 @@ each_notebook = pytest.mark.parametrize("name", NAMES)
 
 ABSOLUTE = re.compile(r"(?<![\w.:/~<-])/[\w.-]+/[\w.-]|\b[A-Z]:\\\\\w")
 
-BY_VECTORS = """
-def make_by_vectors(variant, types):
-    VECTOR, SUBWARP, ROWS = variant.vector, variant.subwarp, variant.rows_per_block
-
-    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
-        row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
-        column = (cuda.blockIdx.y * SUBWARP + cuda.threadIdx.x) * VECTOR
-        if row < m and column < n:
-            acc = cuda.local.array(VECTOR, float32)
-            for v in range(VECTOR):
-                acc[v] = float32(0)
-            for p in range(offsets[row], offsets[row + 1]):
-                start = int64(columns[p]) * ldb + column
-                lanes.axpy(values[p], lanes.load(B, start, VECTOR), acc, 0)
-            at = int64(row) * ldc + column
-            if column + VECTOR <= n:
-                lanes.store(C, at, lanes.take(acc, 0, VECTOR))
-            else:
-                for v in range(VECTOR):
-                    if column + v < n:
-                        lanes.store(C, at + v, lanes.take(acc, v, 1))
-
-    return spmm
-
-
-check_2(make_by_vectors)
-"""
-
-SOLUTIONS = {  # exercise by exercise, what to run at the end of a notebook
-    "00_start_here": [
-        """
-answer_1 = sk.SpmmVariant(
-    vector=4, subwarp=4, rows_per_block=8, stage=True, tile_k=8, sparse_vector=4, roma=True
-)
-check_1(answer_1)
-""",
-        """
-def make_wider(variant, types):
-    VECTOR, SUBWARP, ROWS, ITEMS = variant.vector, variant.subwarp, variant.rows_per_block, variant.items
-    STRIDE = SUBWARP * VECTOR
-    SUMS = ITEMS * VECTOR
-
-    def spmm(work, offsets, columns, values, B, ldb, C, ldc, m, n, values_stride, b_stride, c_stride):
-        row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
-        column = cuda.blockIdx.y * STRIDE * ITEMS + cuda.threadIdx.x * VECTOR
-        if row < m:
-            acc = cuda.local.array(SUMS, float32)
-            for v in range(SUMS):
-                acc[v] = float32(0)
-            for p in range(offsets[row], offsets[row + 1]):
-                value, start = values[p], int64(columns[p]) * ldb + column
-                for i in range(ITEMS):
-                    x = lanes.load_if(column + i * STRIDE < n, B, start + i * STRIDE, VECTOR)
-                    lanes.axpy(value, x, acc, i * VECTOR)
-            for v in range(SUMS):
-                acc[v] = max(acc[v], float32(0))
-            for i in range(ITEMS):
-                if column + i * STRIDE < n:
-                    at = int64(row) * ldc + column + i * STRIDE
-                    lanes.store(C, at, lanes.take(acc, i * VECTOR, VECTOR))
-
-    return spmm
-
-
-check_2(make_wider)
-""",
-    ],
-    "03_vector_memory_access": [
-        "check_1(sk.SpmmVariant(vector=2, subwarp=16, items=2, rows_per_block=4))",
-        BY_VECTORS,
-    ],
-}
-
-WRONG = {  # answers that look like ones, and what an exercise says of each
-    "03_vector_memory_access": [
-        ("check_1(sk.SpmmVariant(vector=4, subwarp=16, rows_per_block=4))", "needs ldb"),
-        ("check_1(sk.SpmmVariant(vector=2, subwarp=8, items=4, rows_per_block=4))", "8 warps"),
-        ("check_1(sk.SpmmVariant(vector=2, subwarp=32, rows_per_block=4))", "cost 5.31"),
-        ("check_2(make_side_by_side)", "cost 52.0"),
-        (BY_VECTORS.replace("column + VECTOR <= n", "column < n"), "beside the result"),
-        (BY_VECTORS.replace("load(B, start, VECTOR)", "load(B, start - start % 8, VECTOR)"), "C is wrong"),
-        (BY_VECTORS.replace("lanes.store(C, at + v", "v or lanes.store(C, at + v"), "never written"),
-    ],
-}
-
-
-def said(cells):
-    """What cells printed or returned, as text; figures left out."""
-    texts = []
-    for cell in cells:
-        for output in cell.get("outputs", []):
-            if output.output_type == "stream" and output.name == "stdout":
-                texts.append(output.text)
-            elif output.output_type == "execute_result":
-                texts.append(output.data["text/plain"])
-    return texts
-
-
-def namespace(name, *marks):
-    """What the first code cell of a notebook and those that contain one of `marks` define."""
-    first, *others = notebooks.code(notebooks.source(name))
-    scope = {}
-    for cell in [first, *(cell for cell in others if any(mark in cell for mark in marks))]:
-        exec(cell, scope)
-    return SimpleNamespace(**scope)
-
 
 def test_there_are_notebooks():
-    assert "00_start_here" in NAMES
+    assert {"00_start_here", "solutions/00_start_here"} <= set(NAMES)
 
 
 @each_notebook
@@ -150,12 +43,6 @@ def test_outputs_are_stored_without_errors(name):
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
 
 
-@pytest.mark.parametrize("name", SOLUTIONS)
-def test_exercises_are_stored_unsolved(name):
-    answers = said(notebooks.stored(name).cells)[-len(SOLUTIONS[name]) :]
-    assert answers and all("not yet" in text for text in answers)
-
-
 @each_notebook
 def test_no_machine_is_named(name):
     notebook = notebooks.stored(name)
@@ -166,21 +53,9 @@ def test_no_machine_is_named(name):
     assert not ABSOLUTE.search(json.dumps(notebook))
 
 
-@each_notebook
-def test_it_runs_says_what_is_stored_and_its_exercises_tell_solutions_from_other_answers(name):
-    notebook = notebooks.source(name)
-    solutions = [new_code_cell(code) for code in SOLUTIONS.get(name, [])]
-    wrong = [new_code_cell(code) for code, _ in WRONG.get(name, [])]
-    notebook.cells += solutions + wrong
-    notebooks.clean(notebooks.execute(notebook))
-    own = notebook.cells[: len(notebook.cells) - len(solutions) - len(wrong)]
-    if device_backend() == "emulator":
-        stored = said(notebooks.stored(name).cells)
-        assert said(own) == stored, f"run: python -m sparsekern.study.notebooks run {name}"
-    for cell in solutions:
-        assert "solved" in said([cell])[-1]
-    for cell, (_, reason) in zip(wrong, WRONG.get(name, []), strict=True):
-        assert "not yet" in said([cell])[-1] and reason in said([cell])[-1]
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(notebooks.SOLUTIONS)])
+def test_a_chapter_runs_and_says_what_is_stored(name, monkeypatch):
+    assert_as_stored(name, executed(notebooks.output_half(name), monkeypatch).cells)
 
 
 @pytest.fixture
@@ -203,7 +78,13 @@ def test_edited_code_is_seen(copied):
 def test_edited_prose_is_seen(copied):
     text, _ = copied
     text.write_text(text.read_text().replace("# # Start here", "# # Start there"))
-    assert "prose of the two halves differs" in notebooks.faults(NAMES[0])[0]
+    assert "prose or the tags of the two halves differ" in notebooks.faults(NAMES[0])[0]
+
+
+def test_edited_tags_are_seen(copied):
+    text, _ = copied
+    text.write_text(text.read_text().replace(' tags=["exercise"]', "", 1))
+    assert "prose or the tags of the two halves differ" in notebooks.faults(NAMES[0])[0]
 
 
 def test_outputs_of_other_code_are_seen(copied):
@@ -219,6 +100,15 @@ def test_a_missing_half_is_seen(copied, half, word, capsys):
     assert f"has no {word} half" in notebooks.faults(NAMES[0])[0]
     assert notebooks.main(["check"]) == 1
     assert f"run {NAMES[0]}" in capsys.readouterr().out
+
+
+def test_a_solution_runs_in_its_folder_and_is_written_there(tmp_path, monkeypatch):
+    (tmp_path / "solutions" / "text").mkdir(parents=True)
+    (tmp_path / "solutions" / "text" / "x.py").write_text("# %%\nimport os\n\nprint(os.listdir())\n")
+    monkeypatch.setattr(notebooks, "NOTEBOOKS", tmp_path)
+    assert notebooks.main(["run", "solutions/x"]) == 0
+    (cell,) = notebooks.stored("solutions/x").cells
+    assert cell.outputs[0].text == "['text']\n"
 
 
 def test_an_unknown_name_is_refused_with_those_there_are(capsys):
@@ -278,7 +168,8 @@ def test_the_kernel_that_load_fetches_runs_after_the_cell_of_imports():
     source = (notebooks.ROOT / "sparsekern" / "kernels" / "spmm.py").read_text()
     (found,), missing = extract_symbols(source, "make_spmm")
     assert not missing
-    scope = vars(namespace("00_start_here")).copy()
+    scope = {}
+    notebooks.exercises("00_start_here", scope)
     exec(found, scope)
     a, b = uniform(8, 8, 0.5), np.ones((8, 4), np.float32)
     variant = SpmmVariant(rows_per_block=4, stage=True)
@@ -289,6 +180,7 @@ def test_the_kernel_that_load_fetches_runs_after_the_cell_of_imports():
 
 
 def test_the_edited_kernel_compiles_for_a_gpu_with_vector_access():
-    cell = namespace("00_start_here", "def make_relu")
-    code = ptx(cell.make_relu, SpmmVariant(vector=4, subwarp=8, rows_per_block=4))
+    scope = {}
+    notebooks.exercises("00_start_here", scope)
+    code = ptx(scope["make_relu"], SpmmVariant(vector=4, subwarp=8, rows_per_block=4))
     assert "ld.global.v4.f32" in code and "st.global.v4.f32" in code

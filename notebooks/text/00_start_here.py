@@ -24,7 +24,7 @@
 # - see which lane loads what, and predict a count before it is measured;
 # - edit a kernel, and let the emulator find a bug in another.
 
-# %%
+# %% tags=["exercise"]
 import inspect
 import linecache
 from collections import Counter
@@ -43,6 +43,8 @@ from sparsekern.study.ladder import climb
 from sparsekern.study.plot import lane_map, trace
 
 rng = np.random.default_rng(0)
+
+# %%
 print("kernels run on:", sk.backend())
 
 # %% [markdown]
@@ -102,7 +104,7 @@ assert abs(loads["unroll_residue=True"] / loads["stage_pad=4"] - 1) < 0.1
 #
 # Without a variant, `spmm` chooses one that fits the operands, and `plan_spmm(...).explain()` says why.
 
-# %%
+# %% tags=["exercise"]
 a = uniform(64, 64, sparsity=0.9, seed=1)
 b = rng.standard_normal((64, 32), dtype=np.float32)
 
@@ -111,7 +113,7 @@ def share(c, reference, scale, a):
     """The error of `c` as a share of what rounding may cost."""
     return error(c, reference, scale) / tolerance(a.topology.row_lengths.max())
 
-
+# %%
 c = sk.spmm(a, b)  # also a @ b; A may be a SciPy csr_array, too
 print(sk.plan_spmm(a, b).explain())
 
@@ -186,7 +188,7 @@ print(*(line.strip() for line in source.splitlines() if "# New:" in line), sep="
 # It has the signature of the library's, so grid, block and arguments come from the variant as always.
 # One line is ours: it clamps C at zero, as a layer with ReLU would. `lane_map` takes `make=`, too.
 
-# %%
+# %% tags=["exercise"]
 def make_relu(variant, types):
     """C = max(A @ B, 0), for n a multiple of `vector`."""
     VECTOR, SUBWARP, ROWS = variant.vector, variant.subwarp, variant.rows_per_block
@@ -211,13 +213,15 @@ def make_relu(variant, types):
 
     return spmm
 
-# %%
+# %% tags=["exercise"]
 def relu_reference(a, b):
     reference, scale = spmm_reference(a, b)
     return np.maximum(reference, 0), scale
 
 
 plain = sk.SpmmVariant(vector=4, subwarp=8, rows_per_block=4)
+
+# %%
 c = sk.spmm(a, b, plain, make=make_relu)
 print(f"error / allowed: {share(c, *relu_reference(a, b), a):.3f}, least of C: {c.min()}")
 assert share(c, *relu_reference(a, b), a) <= 1 and c.min() == 0
@@ -266,8 +270,10 @@ else:
 # B now has 16 columns. Find toggles that bring the loads from global memory near the least, with no lane
 # idle: replace `answer_1` until `check_1` is content. Your cost is the loads, as a multiple of the least.
 # Mind how short the rows are.
+#
+# Stuck? [solutions/00_start_here](solutions/00_start_here.ipynb) has an answer to each exercise, and why.
 
-# %%
+# %% tags=["exercise"]
 GOAL_1 = 1.7
 narrow = np.ascontiguousarray(b[:, :16])
 
@@ -288,7 +294,7 @@ def check_1(variant):
         return f"not yet: {idle:.0%} of the multiply-adds are idle"
     return f"{'solved' if cost <= GOAL_1 else 'not yet'}: cost {cost:.2f}, goal {GOAL_1}"
 
-
+# %%
 answer_1 = sk.SpmmVariant(vector=1, subwarp=16, rows_per_block=4)
 check_1(answer_1)
 
@@ -299,7 +305,7 @@ check_1(answer_1)
 # each lane should own two vectors of columns, `SUBWARP * VECTOR` columns apart. Copy `make_relu`, and
 # make it honour `variant.items`. Your cost is the loads of A for each nonzero.
 
-# %%
+# %% tags=["exercise"]
 wide = rng.standard_normal((64, 64), dtype=np.float32)
 
 
@@ -313,13 +319,16 @@ GOAL_2 = loads_of_a(plain, make_relu) / 2
 
 def check_2(make):
     variant = sk.SpmmVariant(vector=4, subwarp=8, items=2, rows_per_block=4)
-    c, _ = run(a, wide, variant, make)
+    try:
+        c, _ = run(a, wide, variant, make)
+    except sk.EmulatorError as caught:
+        return f"not yet: {str(caught).splitlines()[0]}"
     if share(c, *relu_reference(a, wide), a) > 1:
         return f"not yet: C is wrong, and {np.isnan(c).mean():.0%} of it never written"
     cost = loads_of_a(variant, make)
     return f"{'solved' if cost <= GOAL_2 else 'not yet'}: cost {cost:.1f}, goal {GOAL_2:.1f}"
 
-
+# %%
 answer_2 = make_relu
 check_2(answer_2)
 

@@ -26,7 +26,7 @@
 #
 # No cell needs a GPU: times come from a record, all else from the emulator and the compiler.
 
-# %%
+# %% tags=["exercise"]
 import inspect
 from collections import Counter, defaultdict
 from math import ceil, exp, log
@@ -127,8 +127,10 @@ bars = ladder_bars(
 #
 # Write down yours before you read on. These are ours:
 
-# %%
+# %% tags=["exercise"]
 a, n = uniform(32, 64, sparsity=0.9, seed=1), 128
+
+# %%
 WIDTHS = 1, 2, 4
 print(f"{a}, n={n}\n")
 
@@ -153,11 +155,12 @@ for name in predicted[1]:
 # And now the emulator counts what the warps did.
 
 
-# %%
+# %% tags=["exercise"]
 def plainly(vector, **toggles):
     return sk.SpmmVariant(vector=vector, rows_per_block=4, **toggles)
 
 
+# %%
 def totals(counters):
     """What `predict` predicts. One number each: here all lanes of a warp go one way."""
     found = {
@@ -203,7 +206,7 @@ axes = lane_map(tiny, n=32, variant=plainly(4, subwarp=8))
 # them? This kernel does. It has the signature of the library's, so it takes the same variants.
 
 
-# %%
+# %% tags=["exercise"]
 def make_side_by_side(variant, types):
     """C = A @ B. A lane owns `vector` columns side by side, and names each by itself."""
     VECTOR, SUBWARP, ROWS = variant.vector, variant.subwarp, variant.rows_per_block
@@ -226,14 +229,13 @@ def make_side_by_side(variant, types):
     return spmm
 
 
-b = rng.standard_normal((a.shape[1], n), dtype=np.float32)
-
-
 def share(c, a, b):
     """The largest error of `c` as a share of what rounding to float32 may cost."""
     return error(c, *spmm_reference(a, b)) / tolerance(a.topology.row_lengths.max())
 
 
+# %%
+b = rng.standard_normal((a.shape[1], n), dtype=np.float32)
 assert share(sk.spmm(a, b, plainly(4), make=make_side_by_side, backend="emulator"), a, b) <= 1
 
 # %% [markdown]
@@ -580,8 +582,11 @@ assert min(ratios) > 1 and mean(ratios) > mean(gain)
 # B has 50 columns, and you may not pad it. Choose toggles. Your cost is what the warps issue for each
 # nonzero: loads, from global and shared memory, and multiply-adds. So that a GPU has something to go on with,
 # the launch must keep half a warp for each row of C.
+#
+# Stuck? [solutions/03_vector_memory_access](solutions/03_vector_memory_access.ipynb) has an answer
+# to each exercise, and why.
 
-# %%
+# %% tags=["exercise"]
 GOAL_1 = 4.9
 fifty = rng.standard_normal((a.shape[1], 50), dtype=np.float32)
 
@@ -602,6 +607,7 @@ def check_1(variant):
     return f"{'solved' if cost <= GOAL_1 else 'not yet'}: cost {cost:.2f}, goal {GOAL_1}"
 
 
+# %%
 answer_1 = sk.SpmmVariant(vector=1, subwarp=32, rows_per_block=4)
 check_1(answer_1)
 
@@ -613,7 +619,7 @@ check_1(answer_1)
 # `lanes.take`), and mind the tail: what lies between the rows of C is not yours. Your cost is the loads of B
 # for each nonzero, of all lanes together.
 
-# %%
+# %% tags=["exercise"]
 GOAL_2 = ceil(50 / 4)
 roomy = np.zeros((a.shape[1], 52), np.float32)
 roomy[:, :50] = fifty
@@ -633,6 +639,7 @@ def check_2(make):
     return f"{'solved' if cost <= GOAL_2 else 'not yet'}: cost {cost:.1f}, goal {GOAL_2}"
 
 
+# %%
 answer_2 = make_side_by_side
 check_2(answer_2)
 

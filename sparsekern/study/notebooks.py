@@ -2,10 +2,14 @@
 
 `python -m sparsekern.study.notebooks run [NAME ...]` executes the text and writes the notebook;
 `check [NAME ...]` says where the two have come apart. Needs jupytext, nbclient and ipykernel.
+
+The solution of a chapter's exercises is a notebook, too, named `solutions/CHAPTER`, in two halves below
+`notebooks/solutions/`. It starts from the chapter's cells with the tag "exercise": see `exercises`.
 """
 
 import argparse
 import hashlib
+import linecache
 import os
 import re
 import sys
@@ -20,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 TIMEOUT = 600  # seconds a cell may take
 HASH = "code_sha256"
+TAG = "exercise"
+SOLUTIONS = "solutions/"
 STREAMS = {"stderr": 0, "stdout": 1}  # the order in which they are stored
 
 CELL_FILE = re.compile(r"[^\s'\"<>]*ipykernel_\d+[/\\]\d+\.py")
@@ -29,19 +35,33 @@ FOLDERS = str(ROOT), sys.prefix, sys.base_prefix, tempfile.gettempdir(), str(Pat
 
 
 def names():
-    """Of all notebooks: those with a text half, an output half or both."""
-    halves = [*NOTEBOOKS.glob("text/*.py"), *NOTEBOOKS.glob("*.ipynb")]
-    return sorted({path.stem for path in halves})
+    """Of all notebooks, solutions last: those with a text half, an output half or both."""
+    found = []
+    for folder in "", SOLUTIONS:
+        halves = [*NOTEBOOKS.glob(f"{folder}text/*.py"), *NOTEBOOKS.glob(f"{folder}*.ipynb")]
+        found += sorted({folder + path.stem for path in halves})
+    return found
+
+
+def text_half(name):
+    """The path of the source, which need not exist."""
+    folder, _, stem = name.rpartition("/")
+    return NOTEBOOKS / folder / "text" / f"{stem}.py"
+
+
+def output_half(name):
+    """The path of the notebook with outputs, which need not exist."""
+    return NOTEBOOKS / f"{name}.ipynb"
 
 
 def source(name):
     """The text half as a notebook without outputs."""
-    return jupytext.read(NOTEBOOKS / "text" / f"{name}.py")
+    return jupytext.read(text_half(name))
 
 
 def stored(name):
     """The notebook with outputs."""
-    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    return nbformat.read(output_half(name), as_version=4)
 
 
 def code(notebook):
@@ -53,13 +73,38 @@ def code_sha256(notebook):
     return hashlib.sha256("\n\n".join(code(notebook)).encode()).hexdigest()
 
 
-def execute(notebook):
-    """Runs all cells of `notebook`, in `notebooks/`. Raises CellExecutionError for one that fails."""
+def tagged(name):
+    """The cells of a chapter that its exercises need, in order."""
+    return [cell.source for cell in source(name).cells if TAG in cell.metadata.get("tags", ())]
+
+
+def exercises(name, namespace):
+    """Runs the cells of the chapter `name` that have the tag "exercise", from its text half, in `namespace`.
+
+    They define what its exercises speak of, and its checks; the rest of the chapter does not run. `inspect`
+    and the emulator find the source of functions defined so, as of those in any cell.
+
+    Raises ValueError if there is no such chapter, or it has no such cell; and what a cell raises.
+    """
+    if not text_half(name).exists():
+        chapters = [known for known in names() if not known.startswith(SOLUTIONS)]
+        raise ValueError(f"name is {name!r}; the chapters are {', '.join(chapters)}")
+    cells = tagged(name)
+    if not cells:
+        raise ValueError(f"name is {name!r}, a chapter without a cell tagged {TAG!r}")
+    for number, text in enumerate(cells, 1):
+        file = f"<{name}, exercise cell {number}>"
+        linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+        exec(compile(text, file, "exec", dont_inherit=True), namespace)
+
+
+def execute(notebook, folder):
+    """Runs all cells of `notebook`, in `folder`. Raises CellExecutionError for one that fails."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"} | {"PYTHONPATH": path}
     client = NotebookClient(
         notebook, timeout=TIMEOUT, kernel_name="python3", record_timing=False,
-        resources={"metadata": {"path": str(NOTEBOOKS)}},
+        resources={"metadata": {"path": str(folder)}},
     )  # fmt: skip
     client.execute(env=environment)
     return notebook
@@ -121,25 +166,31 @@ def _scrub_all(value):
 
 def run(name):
     """Executes the text half and writes the other."""
-    notebook = clean(execute(source(name)))
+    path = output_half(name)
+    notebook = clean(execute(source(name), path.parent))
     nbformat.validate(notebook)
-    nbformat.write(notebook, NOTEBOOKS / f"{name}.ipynb")
+    nbformat.write(notebook, path)
 
 
 def faults(name):
     """How the halves of a notebook disagree, a list of sentences."""
-    for half, path in (("text", f"text/{name}.py"), ("output", f"{name}.ipynb")):
-        if not (NOTEBOOKS / path).exists():
-            return [f"{name} has no {half} half: notebooks/{path} does not exist"]
+    for half, path in (("text", text_half(name)), ("output", output_half(name))):
+        if not path.exists():
+            place = path.relative_to(NOTEBOOKS).as_posix()
+            return [f"{name} has no {half} half: notebooks/{place} does not exist"]
     text, output = source(name), stored(name)
     found = []
     if code_sha256(text) != code_sha256(output):
         found.append(f"{name}: the code of the two halves differs")
-    elif [(c.cell_type, c.source) for c in text.cells] != [(c.cell_type, c.source) for c in output.cells]:
-        found.append(f"{name}: the prose of the two halves differs")
+    elif [*map(_written, text.cells)] != [*map(_written, output.cells)]:
+        found.append(f"{name}: the prose or the tags of the two halves differ")
     if output.metadata.get("sparsekern", {}).get(HASH) != code_sha256(output):
         found.append(f"{name}: the outputs are not of this code")
     return found
+
+
+def _written(cell):
+    return cell.cell_type, cell.source, cell.metadata.get("tags", [])
 
 
 def main(arguments=None):
