@@ -77,7 +77,8 @@ def factors(axis, at):
 #
 # For each problem, the library's choice was timed, and then the *nearest legal* variant without each of its
 # toggles. A bar is the geometric mean of (time without / time with): what you lose without that toggle. The
-# thin line goes from the least to the most, over the problems.
+# thin line goes from the least to the most, over the problems. "Costs in"
+# says in how many problems the variant without it was faster, by however little.
 
 # %%
 off = {op: ablations([r for r in record.rows if r.op == op]) for op in ("spmm", "sddmm")}
